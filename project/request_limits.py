@@ -46,9 +46,7 @@ class HeadersTooLarge(Refusal):
 
     code = "headers_too_large"
     status = 431
-    sentence = gettext_noop(
-        "The headers of this request are too large. Delete this site’s cookies."
-    )
+    sentence = gettext_noop("The request headers are too large. Delete this site’s cookies.")
 
 
 class RequestSizeLimits:

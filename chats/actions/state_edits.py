@@ -43,7 +43,7 @@ class StateInvalid(Refusal):
     code = "state_invalid"
     status = 422
     sentence = gettext_noop(
-        "The values do not match the schema of the state: {fault}. Nothing was saved."
+        "The values do not match the state’s schema: {fault}. Nothing was saved."
     )
     param = "values"
 

@@ -19,7 +19,7 @@ class UIMessageNotFound(NotFound):
 
     sentence = gettext_noop(
         "This chat has no message with the ID in `messageId`, so nothing was replaced. Load the "
-        "messages of the chat. To send a new message, leave out `messageId`."
+        "chat’s messages. To send a new message, leave out `messageId`."
     )
     param = "messageId"
 

@@ -63,8 +63,8 @@ class HistoryNotStored(Refusal):
     code = "history_not_stored"
     status = 409
     sentence = gettext_noop(
-        "The earlier messages of this request are not in this chat. Load the messages of the "
-        "chat, or import the chat first (POST /imports)."
+        "The earlier messages of this request are not in this chat. Load the chat’s messages, or "
+        "import the chat first (POST /imports)."
     )
 
 

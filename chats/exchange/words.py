@@ -21,11 +21,11 @@ WORDS: Mapping[str, str] = {
         "not part of a message."
     ),
     "image_refused": gettext_noop(
-        "Pictures were left out because the virus scanner of this instance refused them."
+        "Pictures were left out because this instance’s virus scanner refused them."
     ),
     "image_not_scanned": gettext_noop(
-        "Pictures were left out because the virus scanner of this instance did not answer. Ask "
-        "your administrator to check the scanner."
+        "Pictures were left out because this instance’s virus scanner did not answer. Ask your "
+        "administrator to check the scanner."
     ),
     "image_over_limit": gettext_noop(
         "Pictures were left out because your files would exceed their limit. Delete files, then "
@@ -48,7 +48,7 @@ WORDS: Mapping[str, str] = {
     "loop_cut": gettext_noop("Messages that refer to each other in a cycle start a new branch."),
     "system_moved": gettext_noop("A system text between messages was left out."),
     "system_left_out": gettext_noop(
-        "System texts of the file were left out. You can set one for the chat."
+        "The file’s system texts were left out. You can set one for the chat."
     ),
     "system_text_left_out": gettext_noop(
         "The system text was left out. You can set one for the chat."

@@ -129,8 +129,7 @@ class FilesTooLarge(Refusal):
     code = "files_too_large"
     status = 422
     sentence = gettext_noop(
-        "The files of this message exceed {limit} MiB in total. Send some of the files in "
-        "another message."
+        "This message’s files exceed {limit} MiB in total. Send some of them in another message."
     )
     param = "files"
 

@@ -182,8 +182,8 @@ class StorageFull(Refusal):
     code = "storage_full"
     status = 507
     sentence = gettext_noop(
-        "The disk of this server is full. Nothing was changed, and stored data can still be read. "
-        "Ask an operator to free space, then try again."
+        "This server’s disk is full. Nothing was changed, and stored data can still be read. Ask "
+        "an operator to free space, then try again."
     )
     retry_after = 60
 

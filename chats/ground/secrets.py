@@ -25,8 +25,8 @@ class SecretUnreadable(Refusal):
     code = "secret_unreadable"
     status = 500
     sentence = gettext_noop(
-        "A stored key cannot be decrypted with the encryption keys of this instance. "
-        "Restore the old encryption key, or enter the stored key again."
+        "A stored key cannot be decrypted with this instance’s encryption keys. Restore the old "
+        "encryption key, or enter the stored key again."
     )
 
 

@@ -37,8 +37,8 @@ SCOPE_WORDS = {
     ),
     "chats:erase": gettext_lazy("Erase your messages and chats permanently"),
     "audit:read": gettext_lazy(
-        "Read audit events and, if your role allows it, the prompts of "
-        "other users after you give a reason"
+        "Read audit events and, if your role allows it, other users’ prompts after you give a "
+        "reason"
     ),
     "policy:read": gettext_lazy(
         "Read a chat’s policy and, if your role allows it, all policies, skills, legal holds and "

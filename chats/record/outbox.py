@@ -34,13 +34,13 @@ EVENTS: Mapping[str, str] = {
         "A reply in one of your chats ended: completed, stopped or failed"
     ),
     "compaction.published": gettext_noop("A summary took effect in one of your chats"),
-    "task.changed": gettext_noop("The task of one of your team chats changed"),
+    "task.changed": gettext_noop("The task in one of your team chats changed"),
     "tool.consent_asked": gettext_noop(
         "A tool call in one of your chats is waiting for your consent"
     ),
     "policy.changed": gettext_noop("A policy or its assignments changed"),
     CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed (auditors only)"),
-    AUDIT: gettext_noop("All audit events of all users"),
+    AUDIT: gettext_noop("All users’ audit events"),
 }
 # Events about all people require a permission.
 NEEDED: Mapping[str, str] = {

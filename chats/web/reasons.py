@@ -110,7 +110,7 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "role_headers": gettext_lazy("the model continued the chat instead of summarising it"),
     "not_smaller": gettext_lazy("the summary was not shorter than the messages that it replaces"),
     "too_long": gettext_lazy("the summary was longer than the policy allows"),
-    "wrong_language": gettext_lazy("the summary was not in the language of the chat"),
+    "wrong_language": gettext_lazy("the summary was not in the chat’s language"),
     "unknown_url": gettext_lazy("the summary contained a URL that does not occur in its messages"),
     "cancelled": gettext_lazy("a user cancelled the summary"),
     "rejected_by_person": gettext_lazy("a user rejected the summary"),

@@ -155,7 +155,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "Skills on demand were left out, because the API client uses its own tools."
     ),
     "skill_files:left_out": gettext_lazy(
-        "Files of skills were left out, because the model or the API client cannot load them."
+        "Skill files were left out, because the model or the API client cannot load them."
     ),
     "round_opening": gettext_lazy(
         "The message that started the round was sent, although it is outside the agent’s window."

@@ -73,14 +73,14 @@ def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[PolicyWarnin
 def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
-            "Clients can ask for their requests to be sent unchanged, without the text and limits "
-            "of this policy. Their text is not stored. Only the list of allowed models still "
+            "Clients can request that their requests are sent unchanged, without this policy’s "
+            "text and limits. Their text is not stored. Only the list of allowed models still "
             "applies."
         )
         if values.unmanaged == "all":
             sentence = gettext(
-                "All client requests are sent unchanged, without the text and limits of this "
-                "policy. Their text is not stored. Only the list of allowed models still applies."
+                "All client requests are sent unchanged, without this policy’s text and limits. "
+                "Their text is not stored. Only the list of allowed models still applies."
             )
         yield PolicyWarning(
             "programs_unrecorded",
@@ -105,7 +105,7 @@ def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[PolicyWarni
         "layout",
         gettext(
             "Layout {layout} sends the history as text in a user message. The model does not see "
-            "the roles of the speakers. Tool calls and results of earlier turns are omitted."
+            "the speakers’ roles. Tool calls and results of earlier turns are omitted."
         ).format(layout=layout),
         fix=usual,
     )

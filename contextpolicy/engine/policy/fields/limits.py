@@ -114,8 +114,8 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Allowed kinds of files"),
         help_text=gettext_noop(
-            "Files of other kinds cannot be sent with new messages. Empty: this policy allows all "
-            "kinds. If several policies apply, a kind must be allowed by all of them."
+            "Other kinds of files cannot be sent with new messages. Empty: this policy allows "
+            "all kinds. If several policies apply, a kind must be allowed by all of them."
         ),
         combine="intersection",
         values=FILE_KINDS,
@@ -171,7 +171,7 @@ class LimitFields:
         combine="min",
         largest=90,
         # xgettext:no-python-format, a percent sign
-        sentence=gettext_noop("The files of a message use at most {n} % of the prompt limit."),
+        sentence=gettext_noop("A message’s files use at most {n} % of the prompt limit."),
         described_if=lambda values: values.file_percent != FILE_PERCENT,
     )
     temporary_chats: bool = declare(

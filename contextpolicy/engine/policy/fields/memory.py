@@ -82,7 +82,7 @@ class MemoryFields:
         ),
         labels={
             "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
-            "folder": gettext_noop("Chats of the same folder, or without a folder"),
+            "folder": gettext_noop("Chats in the same folder, or without a folder"),
             "person": gettext_noop("All the user’s chats"),
         },
     )
@@ -129,8 +129,8 @@ class MemoryFields:
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),
         sentence=ngettext_noop(
-            "Sends the newest {n} message of the user’s other chats.",
-            "Sends the newest {n} messages of the user’s other chats.",
+            "Sends the newest {n} message from the user’s other chats.",
+            "Sends the newest {n} messages from the user’s other chats.",
         ),
     )
     # The providers that may get preferences, instructions and content of other chats.
@@ -139,9 +139,9 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Providers for personal data"),
         help_text=gettext_noop(
-            "Only these providers receive instructions, preferences and messages of other chats. "
-            "Empty: this policy allows all providers. If several policies apply, a provider must "
-            "be allowed by all of them."
+            "Only these providers receive instructions, preferences and messages from other "
+            "chats. Empty: this policy allows all providers. If several policies apply, a "
+            "provider must be allowed by all of them."
         ),
         combine="intersection",
         choices="providers",
