@@ -18,9 +18,9 @@ from chats.files.attach import FileFacts, FileNotReady
 from chats.files.image_metadata import needs_image_copy
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.models import MessageImage, OwnedImage, StoredFile
+from chats.prompt.model_choice import ChosenModel
 from chats.record.images import Bytes
 from contextpolicy.engine.messages.messages import FilePart, Part
-from contextpolicy.engine.policy.policy import PolicyValues
 
 # The name given to an image of a request that has no name.
 IMAGE = str(StoredFile.Kind.IMAGE)
@@ -40,7 +40,7 @@ def scan_given_images(said: Conversation, *, user: User) -> None:
             attach.check_file_state(row, unread=False)
 
 
-def copy_given_images(said: Conversation, *, user: User, values: PolicyValues) -> Conversation:
+def copy_given_images(said: Conversation, *, user: User, choice: ChosenModel) -> Conversation:
     """Return a conversation in which copies replace images that are too large or have metadata.
 
     Opens no transaction. Raises `FileNotRead`, `FileNotReady` if too many requests are waiting,
@@ -56,7 +56,7 @@ def copy_given_images(said: Conversation, *, user: User, values: PolicyValues) -
         copy = load_known_copy(known[sha256], sha256=sha256) if known.get(sha256) else None
         is_new = copy is None and known.get(sha256) != 0
         if is_new and needs_image_copy(image.data):
-            copy = copy_new_image(image, user=user, values=values)
+            copy = copy_new_image(image, user=user, choice=choice)
         if copy is not None:
             copies[sha256] = copy
         size += len((copy or image).data) if is_new else 0
@@ -84,10 +84,11 @@ def load_known_copy(image_id: int, *, sha256: str) -> Bytes | None:
     return Bytes(row.media_type, bytes(row.data), sha256) if row is not None else None
 
 
-def copy_new_image(image: Bytes, *, user: User, values: PolicyValues) -> Bytes:
+def copy_new_image(image: Bytes, *, user: User, choice: ChosenModel) -> Bytes:
     """Return the copy of an image. Raises the refusals of `copy_given_images`."""
     size = len(image.data)
-    attach.check_file_policy([FileFacts(IMAGE, IMAGE, size)], values=values)
+    facts = [FileFacts(IMAGE, IMAGE, size)]
+    attach.check_file_policy(facts, values=choice.values, model=choice.model)
     row = StoredFile(owner_id=user.pk, name=IMAGE, kind=IMAGE, size=size)
     with hold_reading_place(IMAGE):
         made = reading.copy_image_without_storing(row, image.data)

@@ -61,7 +61,7 @@ def store_given_files(
     Opens no transaction. Raises `FileNotFound` and the refusals of `copy_given_images` and
     `uploads.accept_upload`.
     """
-    said = copy_given_images(said, user=user, values=choice.values)
+    said = copy_given_images(said, user=user, choice=choice)
     said = replace_file_ids(said, user=user, choice=choice)
     hashes = list_given_hashes(part for item in said.items for part in item.parts)
     if not hashes:
@@ -98,7 +98,7 @@ def read_given_files(
     if is_unchanged:
         scan_given_images(said, user=user)
     else:
-        said = copy_given_images(said, user=user, values=choice.values)
+        said = copy_given_images(said, user=user, choice=choice)
     said = replace_file_ids(said, user=user, choice=choice)
     items = []
     wanted = list_given_hashes(part for item in said.items for part in item.parts)

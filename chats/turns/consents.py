@@ -126,6 +126,8 @@ def leave_wait_out_of_round(turn: Turn, *, now: datetime) -> None:
 
     Like the time in which a round waits for a person, it does not count towards the time limit.
     """
+    if turn.round_id is None:
+        return
     rows = Round.objects.filter(pk=turn.round_id, status=Round.Status.RUNNING)
     made = rows.select_for_update(of=("self",), no_key=True).first()
     if made is not None:

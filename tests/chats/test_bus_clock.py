@@ -70,7 +70,7 @@ class Streams:
         self.entry = ("7000-3", {name: str(value) for name, value in fields.items()})
 
     async def xadd(self, *_entry: Any, **_options: Any) -> None:
-        """Wake nobody: the reader has not begun."""
+        """Wake no reader, because none has begun."""
 
     async def xrange(self, _key: str) -> list[Any]:
         return [self.entry]

@@ -87,9 +87,9 @@ def assert_quota(owner: User, *, sizes: list[int]) -> None:
     limit = settings.FILES_PER_USER_BYTES
     try:
         settings.FILES_PER_USER_BYTES = sum(sizes) + 1
-        uploads.check_quota(owner, name="", size=1)
+        uploads.check_quota(owner.pk, name="", size=1)
         try:
-            uploads.check_quota(owner, name="", size=2)
+            uploads.check_quota(owner.pk, name="", size=2)
         except uploads.FileQuotaExceeded:
             return
         raise Violation("the quota forgets a file")

@@ -19,7 +19,7 @@ from chats.files import reading, uploads, working_folders
 from chats.ground import queue
 from chats.models import Compaction, FileChunk, FileRemoval, Message, StoredFile, Turn
 from chats.record import messages
-from chats.turns import call_receipts, tool_steps, writes
+from chats.turns import call_receipts, reply_steps, tool_steps, writes
 from chats.turns import lease as leases
 from contextpolicy.models import ToolDefinition
 
@@ -152,7 +152,7 @@ def undo_without_a_revision() -> None:
 
 def answer_before_the_end() -> None:
     """Store the reply in one transaction and end its turn in the next."""
-    storing = writes.store_step
+    storing = reply_steps.store_step
 
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Webhooks are told of each message that a client of the gateway adds, and of none twice."""
+"""Webhooks report each message that a client of the gateway adds exactly once."""
 
 import json
 from typing import Any

@@ -180,11 +180,12 @@ def test_a_provisional_chat_that_its_owner_keeps_is_not_erased(
         message = Message.objects.get(branch__chat=chat, role="assistant")
         branching.regenerate_reply(user=chat.owner, message=message, now=timezone.now())
     else:
-        change: dict[str, Any] = {
+        changes: dict[str, dict[str, Any]] = {
             "unarchived": {"archived": False},
             "pinned": {"pinned": True},
             "filed": {"folder": folder.pk},
-        }[kept]
+        }
+        change = changes[kept]
         organising.organise_chat(chat=chat, user=chat.owner, **change)
     chat.refresh_from_db()
     organising.organise_chat(chat=chat, user=chat.owner, archived=True)

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from chats.models import Chat, Message, ToolStep, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
-from chats.turns import attempt, tool_calls, tool_steps
+from chats.turns import attempt, server_tools, tool_calls, tool_steps
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
@@ -180,7 +180,7 @@ def test_a_fault_of_this_server_during_the_second_call(
     monkeypatch: pytest.MonkeyPatch,
     text: str,
 ) -> None:
-    call_server = tool_calls.run_ready_call
+    call_server = server_tools.run_ready_call
 
     async def call_and_fail(ready: Any, **named: Any) -> Any:
         ending = await call_server(ready, **named)

@@ -55,7 +55,7 @@ def test_a_reply_is_not_regenerated(alice: User, ask: Callable[..., Turn]) -> No
     ask("first", DONE)
     turn = ask("second", DONE)
     erase_question(turn, alice)
-    reply = Message.objects.get(pk=turn.reply_id)
+    reply = Message.objects.get(pk=str(turn.reply_id))
     with pytest.raises(QuestionErased):
         branching.regenerate_reply(user=alice, message=reply, now=timezone.now())
     assert Turn.objects.count() == 2
