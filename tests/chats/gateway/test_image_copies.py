@@ -31,7 +31,7 @@ SECRET = b"Alice lives in the harbour"
 
 
 def make_photo(size: tuple[int, int] = (400, 300), seed: int = 0) -> bytes:
-    """Return a photo that says where it was taken, and that lies on its side."""
+    """Return a rotated photo that has its location in the metadata."""
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, SECRET.decode()
     exif.get_ifd(0x8825)[1] = "N"
