@@ -1,6 +1,6 @@
 """Reads archives that were unpacked and packed again, as file managers do.
 
-They put the content into a folder, and add entries for folders and files of their own. macOS
+They put the content into a folder, and add their own entries for folders and files. macOS
 unpacks downloaded archives automatically, so users often have only the folder.
 """
 

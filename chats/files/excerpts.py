@@ -49,7 +49,7 @@ def select_document_messages(branch: Branch, *, before: int) -> QuerySet[Message
 
 
 def has_hidden_document(branch: Branch, *, before: int, sent: Collection[int]) -> bool:
-    """Return True if a message before a seq has a document and is not among the `sent` seqs."""
+    """Return True if a message below a seq has a document and is not among the `sent` seqs."""
     rows = select_document_messages(branch, before=before).order_by()
     return any(seq not in sent for seq in rows.values_list("seq", flat=True))
 

@@ -139,7 +139,7 @@ def request_file_excerpts(
 
     Excerpts are requested at most once per turn, before its first call, and only if the prompt
     does not contain all documents in full. The requests of a client that follow a tool result are
-    turns of their own, so each of them gets excerpts.
+    separate turns, so each of them gets excerpts.
     """
     chat = turn.branch.chat
     if not chat.has_documents or turn.trigger is None or "files" in (turn.tail or {}):

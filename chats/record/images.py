@@ -16,7 +16,7 @@ PAGE = 500
 class Bytes:
     """The media type and bytes of an image that is not stored yet.
 
-    `given_sha256`: the hash of the image of which it is a copy; empty if it is no copy.
+    `given_sha256`: the hash of the original if the image is a copy, otherwise empty.
     """
 
     media_type: str

@@ -96,7 +96,7 @@ _PEOPLE = (
 _NO_HAN_NAME = {
     # "I call …"
     True: re.compile(rf"{_ORDERED}|{_PEOPLE}"),
-    # "Call me …": a person behind it is a name, and with a verb the one who is told something.
+    # "Call me …": a person after it is a name; with a verb, it is the recipient of a request.
     False: re.compile(rf"{_ORDERED}|(?:{_PEOPLE})[来來去帮幫做给給把别別不写寫买買回起]"),
 }
 
