@@ -16,6 +16,8 @@ from chats.admin.forms import AdminForm
 from chats.ground.refusals import Refusal
 
 Row = TypeVar("Row", bound=Model)
+# The number of rows that the page names if all rows of a list were selected.
+MOST_NAMED = 50
 
 
 def render_confirmation(
@@ -30,14 +32,18 @@ def render_confirmation(
     """Return the confirmation page, or None once the user has confirmed.
 
     `form`: its fields are part of the page. The page returns with the entered values if one of
-    them is refused.
+    them is refused. If the user selected all rows of a list, the page does not repeat their ids,
+    because a request has a limited number of fields. It returns if their number changed meanwhile.
     """
+    is_all = request.POST.get("select_across") == "1"
+    count = rows.count() if is_all else 0
     is_confirmed = request.POST.get("confirmed") == "yes"
+    is_confirmed &= not is_all or request.POST.get("count", str(count)) == str(count)
     shown = form(request.POST if is_confirmed else None) if form else None
     if is_confirmed and (shown is None or shown.is_valid()):
         return None
     opts = page.opts
-    found = list(rows)
+    found = list(rows[:MOST_NAMED] if is_all else rows)
     values = {
         **page.admin_site.each_context(request),
         "title": title,
@@ -46,7 +52,11 @@ def render_confirmation(
         "opts": opts,
         "back": reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"),
         "names": [str(row) for row in found],
-        "keys": [str(row.pk) for row in found],
+        # One key stands for the list: Django expects at least one.
+        "keys": [str(row.pk) for row in (found[:1] if is_all else found)],
+        "is_all": is_all,
+        "count": count,
+        "more": max(count - len(found), 0),
         "box": helpers.ACTION_CHECKBOX_NAME,
         "action": request.POST["action"],
     }
@@ -68,7 +78,8 @@ def apply_confirmed(
 ) -> HttpResponse | None:
     """Return the confirmation page or, once confirmed, run the action on each row.
 
-    `targets`: the rows to change, if they are not the rows that the page names.
+    `rows`: rows of the page's model, which the page names. `targets`: the rows to change, if they
+    are others.
     """
     asked = render_confirmation(page, request, rows, title=title, sentence=sentence, form=form)
     if asked is None:

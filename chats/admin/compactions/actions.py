@@ -50,7 +50,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         return apply_confirmed(
             self,
             request,
-            select_compacted_chats(queryset),
+            queryset,
             title=gettext("Compact now"),
             sentence=gettext(
                 "Requests a summary for each chat of the selected compactions, even if its prompt "
@@ -59,6 +59,7 @@ class CompactionDeeds(ReadOnlyAdmin):
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done=gettext("Summary requested. It will be written in the background."),
             name=format_chat_name,
+            targets=select_compacted_chats(queryset),
         )
 
     @admin.action(description=gettext_lazy("Undo compactions"), permissions=["govern"])
@@ -141,7 +142,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         return apply_confirmed(
             self,
             request,
-            select_compacted_chats(queryset),
+            queryset,
             title=gettext("Resume automatic compaction"),
             sentence=gettext(
                 "Ends the pause that followed an undo, so that summaries are written "
@@ -150,6 +151,7 @@ class CompactionDeeds(ReadOnlyAdmin):
             action=lambda chat: pauses.resume_compaction(chat=chat, actor=actor, now=now),
             done=gettext("Automatic compaction resumed."),
             name=format_chat_name,
+            targets=select_compacted_chats(queryset),
         )
 
 

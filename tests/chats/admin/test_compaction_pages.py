@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from chats.admin import confirm
 from chats.admin.compactions.actions import DEEDS
 from chats.admin.words import RUNGS
 from chats.compaction import maintain
@@ -37,6 +39,7 @@ from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
+HIDDEN = re.compile('<input type="hidden" name="([^"]+)" value="([^"]*)">')
 IN_USE = f"Status: {Compaction.Status.PUBLISHED.label}"
 MODELS = "/admin/contextpolicy/modelspec/"
 Draft = Callable[..., Compaction]
@@ -254,6 +257,74 @@ def test_a_policy_administrator_asks_for_summaries(
     run_list_action(policy_admin, "write_again", row.pk, confirmed="yes")
     branch.refresh_from_db()
     assert branch.asked["compaction"] == str(row.pk)
+
+
+def confirm_action(client: Client, action: str, *keys: object, **more: str) -> Any:
+    """Choose an action in the list, and submit the form of its confirmation page."""
+    chosen = {"action": action, "_selected_action": [str(key) for key in keys], "index": "0"}
+    asked = client.post(COMPACTION_LIST, {**chosen, **more})
+    fields: dict[str, list[str]] = {}
+    for name, value in HIDDEN.findall(asked.content.decode()):
+        fields.setdefault(name, []).append(value)
+    assert fields["confirmed"] == ["yes"]
+    return client.post(COMPACTION_LIST, fields, follow=True)
+
+
+def test_actions_on_the_chats_of_compactions_are_confirmed_on_their_page(
+    policy_admin: Client, long_chat: Chat, fold: Fold
+) -> None:
+    row = fold(long_chat)
+    confirm_action(policy_admin, "compact_now", row.pk)
+    assert Branch.objects.get(pk=row.branch_id).asked["compaction"] == ""
+    Branch.objects.filter(pk=row.branch_id).update(compaction_paused=True)
+    answer = confirm_action(policy_admin, "end_pause", row.pk)
+    assert message_codes(answer) == ["end_pause"]
+    assert not Branch.objects.get(pk=row.branch_id).compaction_paused
+
+
+def test_all_rows_of_a_list_are_confirmed(
+    policy_admin: Client, long_chat: Chat, fold: Fold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirm, "MOST_NAMED", 1)
+    row = fold(long_chat)
+    count = 250
+    Compaction.objects.bulk_create(
+        Compaction(
+            branch_id=row.branch_id,
+            kind=row.kind,
+            status=Compaction.Status.FAILED,
+            reason="cancelled",
+            from_seq=1,
+            to_seq=2,
+            effective_policy_id=row.effective_policy_id,
+            created_at=row.created_at,
+        )
+        for _ in range(count)
+    )
+    Branch.objects.filter(pk=row.branch_id).update(compaction_paused=True)
+    across = {"select_across": "1"}
+    asked = policy_admin.post(
+        COMPACTION_LIST,
+        {"action": "end_pause", "_selected_action": [str(row.pk)], "index": "0", **across},
+    )
+    html = asked.content.decode()
+    assert html.count('name="_selected_action"') == 1
+    assert f'name="count" value="{count + 1}"' in html
+    answer = confirm_action(policy_admin, "end_pause", row.pk, **across)
+    assert answer.status_code == 200
+    assert not Branch.objects.get(pk=row.branch_id).compaction_paused
+    # A row was added meanwhile: the page asks again.
+    again = policy_admin.post(
+        COMPACTION_LIST,
+        {
+            "action": "end_pause",
+            "_selected_action": [str(row.pk)],
+            "confirmed": "yes",
+            "count": str(count),
+            **across,
+        },
+    )
+    assert 'data-reason="end_pause"' in again.content.decode()
 
 
 def test_an_operator_stops_a_summary_that_is_being_written(
