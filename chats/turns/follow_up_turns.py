@@ -74,13 +74,13 @@ class TurnWasAbsorbed(Refusal):
 
 
 class QuestionErased(Refusal):
-    """The message that the reply answers was erased. Send a new message instead."""
+    """The message that the reply answers or continues was erased. Send a new message instead."""
 
     code = "message_erased"
     status = 409
     sentence = gettext_noop(
-        "The message that this reply answers was erased, so there is nothing to reply to again. "
-        "Send a new message instead."
+        "The message that this reply answers or continues was erased, so the reply cannot be "
+        "written again. Send a new message instead."
     )
 
 
@@ -122,14 +122,21 @@ def build_retry_cause(turn: Turn) -> dict[str, Any]:
 
 
 def check_question(turn: Turn) -> None:
-    """Raise `QuestionErased` if every message that a turn answers was erased.
+    """Raise `QuestionErased` if what a turn answers or continues was erased.
 
-    The prompt would end with an earlier reply. A later agent of a round answers other agents.
+    The prompt would end with an earlier reply. A turn can answer several messages; one is enough. A
+    later agent of a round answers other agents.
     """
-    if turn.trigger_id is None or (turn.hop or 1) > 1:
+    if (turn.hop or 1) > 1:
         return
-    asked = Q(pk=turn.trigger_id) | Q(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
-    if not Message.objects.filter(asked, erased_at=None).exists():
+    needed = Q(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
+    if turn.trigger_id is not None:
+        needed |= Q(pk=turn.trigger_id)
+    elif turn.continues is not None:
+        needed |= Q(pk=turn.continues.reply_id)
+    else:
+        return
+    if not Message.objects.filter(needed, erased_at=None).exists():
         raise QuestionErased
 
 
@@ -138,7 +145,8 @@ def build_continuation_cause(turn: Turn) -> dict[str, Any]:
 
     Raises `NothingToContinue`.
     """
-    if turn.reply is None or turn.reply.finish == Message.Finish.STOP:
+    reply = turn.reply
+    if reply is None or reply.erased_at or reply.finish == Message.Finish.STOP:
         raise NothingToContinue
     return {"trigger_id": None, "continues_id": turn.pk}
 

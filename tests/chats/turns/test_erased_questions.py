@@ -10,7 +10,12 @@ from django.utils import timezone
 from chats.actions import branching, erasure
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.turns.follow_up_turns import QuestionErased, continue_reply, retry_turn
+from chats.turns.follow_up_turns import (
+    NothingToContinue,
+    QuestionErased,
+    continue_reply,
+    retry_turn,
+)
 from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
 
@@ -69,6 +74,28 @@ def test_a_reply_is_continued_without_its_question(
     again = continue_reply(user=alice, turn=turn, now=timezone.now())
     (request, *_) = work(again, DONE).scripted.requests
     assert request.messages[-1].role == "user"
+
+
+def test_an_erased_reply_is_not_continued(alice: User, ask: Callable[..., Turn]) -> None:
+    turn = ask("first", CUT)
+    reply = Message.objects.get(pk=turn.reply_id)
+    erasure.erase_message(user=alice, message=reply, now=timezone.now())
+    turn.refresh_from_db()
+    with pytest.raises(NothingToContinue):
+        continue_reply(user=alice, turn=turn, now=timezone.now())
+
+
+def test_a_failed_continuation_of_an_erased_reply_is_not_tried_again(
+    alice: User, ask: Callable[..., Turn], work: Work
+) -> None:
+    turn = ask("first", CUT)
+    again = continue_reply(user=alice, turn=turn, now=timezone.now())
+    work(again, [ProviderError("provider_rejected")])
+    reply = Message.objects.get(pk=turn.reply_id)
+    erasure.erase_message(user=alice, message=reply, now=timezone.now())
+    again.refresh_from_db()
+    with pytest.raises(QuestionErased):
+        retry_turn(user=alice, turn=again, now=timezone.now())
 
 
 def test_a_turn_that_also_answers_another_message_is_tried_again(
