@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Collection
 from contextlib import suppress
@@ -215,8 +216,34 @@ def read_list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
 
 
+def read_command(name: str) -> str:
+    """Read a command line, or another text without spaces. Raises the errors of `check_command`."""
+    line = read_string(name)
+    if line:
+        check_command(line, place=name)
+    return line
+
+
+def check_command(line: str, *, place: str) -> None:
+    """Raise Misconfigured for a command line that is empty or has an unbalanced quote.
+
+    `place`: the name of the setting, and of the command in it.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise Misconfigured(
+            f"{place} needs a command line with balanced quotes and escapes: {error}."
+        ) from None
+    if not words or not words[0]:
+        raise Misconfigured(f"{place} needs a command line. It is empty.")
+
+
 def read_commands(name: str) -> dict[str, str]:
-    """Read command lines by name as a JSON object. Raises Misconfigured for any other value."""
+    """Read command lines by name as a JSON object.
+
+    Raises Misconfigured for any other value, and for a line that cannot be run.
+    """
     try:
         found = json.loads(read_string(name) or "{}")
     except ValueError:
@@ -226,6 +253,8 @@ def read_commands(name: str) -> dict[str, str]:
             f'{name} needs a JSON object of command lines by name, such as {{"files": "mcp-files '
             '/srv/files"}.'
         )
+    for command, line in found.items():
+        check_command(line, place=f"The command {command!r} in {name}")
     return found
 
 

@@ -372,7 +372,7 @@ FILES_PER_USER_BYTES = env.read_positive_int("FILES_PER_USER_BYTES", 2 * 1024 * 
 FILES_PER_MESSAGE = env.read_positive_int("FILES_PER_MESSAGE", 20)
 MESSAGE_FILES_BYTES = env.read_positive_int("MESSAGE_FILES_BYTES", 100 * 1024 * 1024)
 # A command, or the address of a ClamAV daemon, that can refuse files; empty: none is asked.
-FILE_SCAN = env.read_string("PALIMPSEST_FILE_SCAN")
+FILE_SCAN = env.read_command("PALIMPSEST_FILE_SCAN")
 # New files are stored encrypted, with keys that the first of ENCRYPTION_KEYS encrypts.
 FILE_ENCRYPTION = env.read_bool("FILE_ENCRYPTION", default=False)
 UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)

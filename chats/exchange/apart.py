@@ -34,20 +34,27 @@ def import_file(
     is_closing: Callable[[], bool],
 ) -> None:
     """Import chats of a file for a few seconds; large files use a separate process."""
-    size = FileImport.objects.filter(pk=import_id).values_list("size", flat=True).first()
-    if size is None or size <= settings.IMPORT_APART_BYTES:
+    row = FileImport.objects.filter(pk=import_id).only("size", "tries").first()
+    if row is None or row.size <= settings.IMPORT_APART_BYTES:
         import_job.continue_import(
             import_id=import_id, counter=counter, clock=clock, is_closing=is_closing
         )
         return
     databases.release_pooled_connection()
-    run_process(import_id, is_closing=is_closing)
+    try:
+        has_failed = run_process(import_id, is_closing=is_closing)
+    except OSError as error:
+        logger.warning("the process of import %s cannot be started: %s", import_id, error)
+        has_failed = True
+    if has_failed:
+        import_job.count_failed_start(import_id, tries=row.tries, now=clock())
 
 
-def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> None:
+def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> bool:
     """Run the process that imports chats of a file, and wait until it ends.
 
-    The process notices through its standard input if this worker ends.
+    The process notices through its standard input if this worker ends. Returns True if it failed,
+    without being asked to end. Raises OSError if it cannot be started.
     """
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), COMMAND, str(import_id)]
     with subprocess.Popen(  # noqa: S603  # our own command, no shell
@@ -62,6 +69,7 @@ def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> None
     if process.returncode:
         # A due job finds the import after its lease expires. Its report explains the last attempt.
         logger.error("the process of import %s ended (%s)", import_id, process.returncode)
+    return bool(process.returncode) and not is_told
 
 
 class ClosingWatch:

@@ -146,6 +146,19 @@ def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
     return lease
 
 
+def count_failed_start(import_id: uuid.UUID, *, tries: int, now: datetime) -> None:
+    """Count an attempt whose process ended before it claimed the import.
+
+    `tries`: the number of attempts before. After too many of them, the import fails.
+    """
+    if not FileImport.objects.filter(pk=import_id, tries=tries).exists():
+        return
+    lease = claim_import(import_id, now=now)
+    if lease is not None:
+        # A due job starts the next attempt.
+        lease.release()
+
+
 def import_remaining_chats(worker: ImportWork) -> None:
     """Read the file and import the chats after the stored position.
 

@@ -21,6 +21,7 @@ READERS = {
     "read_percentage",
     "read_seconds",
     "read_list",
+    "read_command",
     "read_commands",
     "read_origins",
     "read_networks",

@@ -1,6 +1,7 @@
 """Folders, files, ports and signals that stop a start: one error message each, no traceback."""
 
 import errno
+import json
 import os
 import signal
 import sqlite3
@@ -238,6 +239,26 @@ def test_an_empty_variable_is_the_default(monkeypatch: pytest.MonkeyPatch) -> No
     assert env.read_choice("LOG_LEVEL", logs.LEVELS, default="INFO") == "WARNING"
     monkeypatch.setenv("TOOL_COMMANDS", "")
     assert env.read_commands("TOOL_COMMANDS") == {}
+
+
+@pytest.mark.parametrize("line", ["mcp-files 'a", 'mcp-files "a', "mcp-files \\", "", "  ", "''"])
+def test_a_command_that_cannot_be_run_is_named_at_the_start(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_COMMANDS", json.dumps({"clock": "mcp-clock", "files": line}))
+    with pytest.raises(env.Misconfigured, match=r"The command 'files' in TOOL_COMMANDS needs"):
+        env.read_commands("TOOL_COMMANDS")
+    monkeypatch.setenv("PALIMPSEST_FILE_SCAN", line)
+    if not line.strip():
+        return
+    with pytest.raises(env.Misconfigured, match="PALIMPSEST_FILE_SCAN needs"):
+        env.read_command("PALIMPSEST_FILE_SCAN")
+
+
+@pytest.mark.parametrize("line", ["", "clamav:host:3310", "clamscan --option 'a b'"])
+def test_a_command_of_a_scanner(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALIMPSEST_FILE_SCAN", line)
+    assert env.read_command("PALIMPSEST_FILE_SCAN") == line
 
 
 @pytest.mark.parametrize(
