@@ -8,10 +8,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from chats.actions.lifecycle import check_chat_number
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, PendingErasure
@@ -55,13 +56,17 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 @transaction.atomic
 def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Restore a deleted chat and cancel its erasure. Raises `CannotComeBack` and `ChatErased`.
+    """Restore a deleted chat and cancel its erasure.
 
-    Does nothing to a chat that is not deleted.
+    Does nothing to a chat that is not deleted. Raises `CannotComeBack`, `TooManyChats` and
+    `ChatErased`.
     """
     if chat.temporary and chat.deleted_at:
         raise CannotComeBack
-    lock_chat_row(chat.pk)
+    if lock_chat_row(chat.pk).deleted_at:
+        # Locked after the chat, so that parallel requests count each other's chats.
+        User.objects.select_for_update(no_key=True).get(pk=chat.owner_id)
+        check_chat_number(chat.owner_id)
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
         # First: it locks the pending erasures, which come before the ledger's head.

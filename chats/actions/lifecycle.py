@@ -123,8 +123,7 @@ def create_chat(
     check_title(title)
     if temporary:
         check_temporary(owner)
-    if statements.count_owner_chats(owner.pk) >= settings.CHATS_PER_USER:
-        raise TooManyChats(limit=settings.CHATS_PER_USER)
+    check_chat_number(owner.pk)
     chat = Chat(
         owner_id=owner.pk,
         title=title,
@@ -144,6 +143,12 @@ def create_chat(
         prepared.insert_row(branch)
         ledger.begin_chain("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
     return chat
+
+
+def check_chat_number(owner_id: int) -> None:
+    """Raise `TooManyChats` if a user cannot have one more chat. The caller has locked the user."""
+    if statements.count_owner_chats(owner_id) >= settings.CHATS_PER_USER:
+        raise TooManyChats(limit=settings.CHATS_PER_USER)
 
 
 def check_temporary(owner: AbstractBaseUser) -> None:

@@ -235,7 +235,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_pins_get": MODEL,
     "chats_policy_explain": (NotThere, model_choice.PolicyRefused),
     "chats_policy_get": (model_choice.PolicyRefused,),
-    "chats_restore": (deletion.CannotComeBack,),
+    "chats_restore": (deletion.CannotComeBack, lifecycle.TooManyChats),
     "chats_rounds_go_on": (
         round_again.RoundGoesOn,
         TeamGone,

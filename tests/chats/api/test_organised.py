@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from chats.api.core.schema import Generator
 from chats.models import Chat, Folder
@@ -179,3 +180,17 @@ def test_an_openai_address_answers_in_openais_form(
     error = answer.json()["error"]
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error"
+
+
+def test_a_restored_chat_counts_towards_the_limit(
+    of_alice: Program, chat: Chat, settings: Settings
+) -> None:
+    assert of_alice.call("DELETE", f"chats/{chat.pk}").status_code == 204
+    settings.CHATS_PER_USER = 1
+    other = of_alice.post("chats", {}).json()["id"]
+    restored = f"chats/{chat.pk}/restore"
+    assert read_status_and_code(of_alice.post(restored)) == (409, "chat_full")
+    assert of_alice.call("DELETE", f"chats/{other}").status_code == 204
+    assert of_alice.post(restored).status_code == 200
+    # Nothing is counted for a chat that is not deleted.
+    assert of_alice.post(restored).status_code == 200
