@@ -23,10 +23,12 @@ def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
 
     Raises `UnreadableFile`.
     """
-    from PIL import Image, ImageOps  # noqa: PLC0415  # only for this kind
+    from PIL import Image, ImageOps, PngImagePlugin  # noqa: PLC0415  # only for this kind
 
     # The size is checked here against a separate limit, before anything is decoded.
     Image.MAX_IMAGE_PIXELS = None
+    # Some applications store long texts in images. The copy has none of them.
+    PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY
     with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as file:
         if file.width * file.height > MOST_PIXELS:
             raise UnreadableFile("image_too_many_pixels")

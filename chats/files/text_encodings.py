@@ -38,6 +38,9 @@ GUESSED = ["cp932", "euc_jp", "cp949", "big5", "gb18030", "cp1251", "koi8_r", "c
 WESTERN = frozenset({"cp1250", "cp1252"})
 # With fewer bytes above 127, simplified Chinese is often taken for Korean or traditional Chinese.
 SHORT = 24
+# A damaged text in UTF-8 has at least this number of other characters for each invalid byte.
+LETTERS_PER_ERROR = 10
+ASCII = re.compile("[\x00-\x7f]+")
 # Characters that a text has if it is not Chinese.
 NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
@@ -49,8 +52,22 @@ def decode_text(data: bytes, *, is_page: bool = False) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        encoding = (find_stated_encoding(data) if is_page else "") or guess_encoding(data)
+        stated = find_stated_encoding(data) if is_page else ""
+        encoding = stated or find_damaged_unicode(data) or guess_encoding(data)
         return data.decode(encoding, "replace")
+
+
+def find_damaged_unicode(data: bytes) -> str:
+    """Return the name of UTF-8 if a text is in UTF-8 except for a few bytes; otherwise empty.
+
+    Such a text was cut, or joined from others. Texts in other encodings have almost no valid
+    sequences of several bytes.
+    """
+    text = data.decode("utf-8", "replace")
+    letters = len(text) - sum(map(len, ASCII.findall(text)))
+    wrong = text.count("\ufffd")
+    is_cut = wrong == 1 and text.endswith("\ufffd") and letters > 1
+    return "utf-8-sig" if is_cut or letters > LETTERS_PER_ERROR * wrong else ""
 
 
 def find_stated_encoding(page: bytes) -> str:

@@ -14,7 +14,12 @@ from xml.parsers import expat
 
 CHUNK_BYTES = 64 * 1024
 # The parts with text, in order. Some programs number the main part.
-PARTS = (r"word/document\d*\.xml", r"word/footnotes\d*\.xml", r"word/endnotes\d*\.xml")
+PARTS = (
+    r"word/document\d*\.xml",
+    r"word/footnotes\d*\.xml",
+    r"word/endnotes\d*\.xml",
+    r"word/comments\d*\.xml",
+)
 # The main namespace, also of strict documents, and that of formulas.
 WORDS = ("/wordprocessingml/2006/main", "/ooxml/wordprocessingml/main")
 FORMULAS = ("/officeDocument/2006/math", "/ooxml/officeDocument/math")
@@ -61,6 +66,8 @@ class TextOfDocument:
         self.paragraphs: list[list[str]] = []
         self.tables: list[Table] = []
         self.runs = self.skipped = self.in_text = 0
+        # The beginning of the next line: the author of a comment.
+        self.beginning = ""
 
     def create_parser(self) -> expat.XMLParserType:
         """Return a parser that calls this object. It raises `DocumentTypeFound`."""
@@ -88,10 +95,13 @@ class TextOfDocument:
             self.runs += 1
         elif tag == "tbl":
             self.tables.append(Table())
+        elif tag == "comment":
+            author = get_value(attributes, "author")
+            self.beginning = f"Comment by {author}: " if author else "Comment: "
         elif tag in SIGNS and self.runs:
             self.write(SIGNS[tag])
         elif self.tables:
-            self.start_table_element(tag, get_value(attributes))
+            self.start_table_element(tag, get_value(attributes, "val"))
 
     def start_table_element(self, tag: str, value: str) -> None:
         row = self.tables[-1].row
@@ -163,7 +173,8 @@ class TextOfDocument:
         if self.tables:
             self.tables[-1].row.texts.append(line)
         else:
-            self.lines.append(f"{line}\n")
+            self.lines.append(f"{self.beginning}{line}\n")
+            self.beginning = ""
 
     ENDS: ClassVar[dict[str, Callable[["TextOfDocument"], None]]] = {
         "p": end_paragraph,
@@ -179,9 +190,9 @@ def refuse_document_type(*_declaration: Any) -> None:
     raise DocumentTypeFound
 
 
-def get_value(attributes: dict[str, str]) -> str:
-    """Return the attribute `val` of an element; empty if it has none."""
-    return next((each for name, each in attributes.items() if name.endswith(" val")), "")
+def get_value(attributes: dict[str, str], name: str) -> str:
+    """Return an attribute of an element by its name without namespace; empty if it has none."""
+    return next((each for key, each in attributes.items() if key.endswith(f" {name}")), "")
 
 
 def parse_columns(text: str, *, default: int) -> int:
@@ -190,7 +201,7 @@ def parse_columns(text: str, *, default: int) -> int:
 
 
 def read_word_lines(path: Path) -> Iterator[str]:
-    """Yield the paragraphs and table rows of a Word document, then its footnotes and endnotes.
+    """Yield the paragraphs and table rows of a Word document, then its notes and comments.
 
     Raises the errors of `zipfile` and `expat`, and `DocumentTypeFound`.
     """

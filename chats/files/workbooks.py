@@ -18,6 +18,7 @@ WITHOUT_VALUE = re.compile(
     rb"<(?:\w+:)?f\b[^<>]*(?:/>|>[^<>]*</(?:\w+:)?f>)\s*"
     rb"(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
 )
+BREAKS = re.compile(r"[\t\r\n\v\f]+")
 # The most bytes of such a cell. A formula has up to 8,192 characters.
 LONGEST_CELL = 50_000
 
@@ -65,7 +66,7 @@ def iter_sheet_rows(sheet: Any, *, formulas: Any) -> Iterator[list[str]]:
     """Yield the texts of the cells of each row. `formulas`: the sheet with formulas, or itself."""
     if formulas is sheet:
         for row in sheet.iter_rows(values_only=True):
-            yield ["" if value is None else str(value) for value in row]
+            yield ["" if value is None else format_cell_value(value) for value in row]
         return
     pairs = zip(sheet.iter_rows(), formulas.iter_rows(values_only=True), strict=True)
     for row, written in pairs:
@@ -75,10 +76,21 @@ def iter_sheet_rows(sheet: Any, *, formulas: Any) -> Iterator[list[str]]:
 def format_cell(cell: Any, formula: Any) -> str:
     """Return the text of a cell: its stored value, otherwise its formula, if any."""
     if cell.value is not None:
-        return str(cell.value)
+        return format_cell_value(cell.value)
     # An array formula is an object with a text.
     text = getattr(formula, "text", formula)
-    return text if isinstance(text, str) and cell.data_type != "str" else ""
+    return format_cell_value(text) if isinstance(text, str) and cell.data_type != "str" else ""
+
+
+def format_cell_value(value: Any) -> str:
+    """Return a value as text in one line. Tabs and line breaks would look like other cells."""
+    return BREAKS.sub(" ", str(value))
+
+
+def format_sheet_heading(sheet: Any) -> str:
+    """Return the line above the rows of a sheet, which says if people do not see the sheet."""
+    state = "" if sheet.sheet_state == "visible" else " (hidden)"
+    return f"[Sheet {format_cell_value(sheet.title)}{state}]\n"
 
 
 def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
@@ -91,7 +103,7 @@ def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
     sheets = open_sheets(path, has_values=True)
     of_formulas = open_sheets(path, has_values=False) if lacks_values(path) else sheets
     for sheet, formulas in zip(sheets, of_formulas, strict=True):
-        yield 0, f"[Sheet {sheet.title}]\n"
+        yield 0, format_sheet_heading(sheet)
         try:
             for values in iter_sheet_rows(sheet, formulas=formulas):
                 if any(values):

@@ -2,6 +2,7 @@
 
 from chats.memory.search.references import format_iso_day, get_known_time
 from chats.models import FileExcerpt, Turn
+from contextpolicy.engine.messages.files import LONGEST_LABEL, build_file_label
 from contextpolicy.engine.messages.transcript import TextEntry
 
 
@@ -19,8 +20,12 @@ def build_file_entries(
     columns = ("chunk__file__name", "chunk__page", "chunk__text")
     day = "" if is_plain else format_iso_day(get_known_time(turn.trigger), zone=zone)
     return tuple(
-        TextEntry("user", f"({name}, page {page}) {text.strip()}", day=day)
-        if page
-        else TextEntry("user", f"({name}) {text.strip()}", day=day)
+        TextEntry("user", f"({format_place(name, page)}) {text.strip()}", day=day)
         for name, page, text in rows.values_list(*columns)
     )
+
+
+def format_place(name: str, page: int) -> str:
+    """Return the label of an excerpt. Characters of a name that could end it are replaced."""
+    label = build_file_label(name, limit=LONGEST_LABEL)
+    return f"{label}, page {page}" if page else label

@@ -19,7 +19,7 @@ from PIL import Image
 from pytest_django.fixtures import Settings
 
 from chats.background.due_jobs import DUE_JOBS
-from chats.files import extractors, reading, storage
+from chats.files import extractors, pdf_documents, reading, storage
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
 from chats.models import FileChunk, FileRemoval, StoredFile
@@ -183,7 +183,7 @@ def test_scripts_in_a_pdf_are_not_run_and_no_text(read: Read) -> None:
 def test_a_million_pages_and_characters_are_read_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extractors, "MOST_PAGES", 3)
+    monkeypatch.setattr(pdf_documents, "MOST_PAGES", 3)
     path = tmp_path / "a.pdf"
     path.write_bytes(make_pdf(*(f"Words of {number}" for number in range(1, 6))))
     found = extractors.read_document("pdf", path)
