@@ -1,6 +1,7 @@
-"""Images that messages of another product's archive refer to by the id of a file."""
+"""Pictures and documents that messages of another product's archive refer to by a file id."""
 
 import hashlib
+import mimetypes
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -8,14 +9,17 @@ from dataclasses import replace
 
 from django.conf import settings
 
-from chats.exchange import pictures
-from chats.exchange.drafts import ChatDraft, Node
+from chats.exchange import bounds, pictures
+from chats.exchange.drafts import ChatDraft, Node, OriginalFile
 from chats.exchange.import_sources import FileRead
 from chats.exchange.inline_images import InlineImages
+from chats.exchange.originals import NO_FILE
 from chats.files import scanning
+from chats.files.extractors import MOST_CHARACTERS
 from chats.files.image_metadata import needs_image_copy
 from chats.files.inline import name_image
 from chats.record.images import Bytes, detect_media_type
+from contextpolicy.engine.messages.files import CLEANED_LINE, Document
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, Part
 
@@ -23,10 +27,14 @@ from contextpolicy.engine.messages.messages import FilePart, Part
 POINTER = re.compile(r"(?:file-service|sediment)://(file[-_][A-Za-z0-9]+)")
 ENTRY = re.compile(r"(file[-_][A-Za-z0-9]+)(?:-(.+)|\..+)")
 BY_NAME = "file_by_name_only"
+# The media type of files that are no pictures, until they are read.
+DOCUMENT = "file/*"
+# Without the lists of the operating system.
+TYPES = mimetypes.MimeTypes()
 
 
 class ArchiveAssets:
-    """The images of an archive by file id. Each is read when a chat refers to it."""
+    """The files of an archive by their id. Each is read when a chat refers to it."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.archive = archive
@@ -37,7 +45,7 @@ class ArchiveAssets:
                 self.entries.setdefault(found[1], (entry, found[2] or ""))
 
     def attach_all(self, reads: Iterable[FileRead]) -> Iterator[FileRead]:
-        """Yield chats with their images. Raises `ImportRefused` for a damaged entry."""
+        """Yield chats with their files. Raises `ImportRefused` for a damaged entry."""
         for read in reads:
             draft = read.draft
             if isinstance(draft, ChatDraft) and self.entries and BY_NAME in draft.losses:
@@ -46,17 +54,18 @@ class ArchiveAssets:
 
 
 class ChatAssets:
-    """The images of one chat, and its losses."""
+    """The files of one chat, and its losses."""
 
     def __init__(self, assets: ArchiveAssets) -> None:
         self.assets = assets
         self.names: dict[str, tuple[str, str]] = {}
         self.copies = InlineImages()
+        self.documents: dict[str, OriginalFile] = {}
         self.losses: list[str] = []
         self.attached = 0
 
     def attach(self, draft: ChatDraft) -> ChatDraft:
-        """Return a chat with images in place of the references to them."""
+        """Return a chat with pictures and documents in place of the references to them."""
         nodes = tuple(map(self.attach_to_node, draft.nodes))
         images = pictures.Images(self.assets.archive, self.names)
         losses = [*draft.losses]
@@ -64,7 +73,13 @@ class ChatAssets:
             losses.remove(BY_NAME)
         losses += self.losses
         images_of_draft = pictures.join_images(images, self.copies, draft.images)
-        return replace(draft, nodes=nodes, images=images_of_draft, losses=tuple(losses))
+        return replace(
+            draft,
+            nodes=nodes,
+            images=images_of_draft,
+            originals={**draft.originals, **self.documents},
+            losses=tuple(losses),
+        )
 
     def attach_to_node(self, node: Node) -> Node:
         parts = tuple(node.parts)
@@ -72,11 +87,14 @@ class ChatAssets:
         return node if found == parts else replace(node, parts=found)
 
     def attach_part(self, part: Part) -> Part:
-        """Return the image that a part refers to; the part itself if there is none."""
+        """Return the file that a part refers to; the part itself if there is none."""
         pointer = POINTER.match(part.reference) if isinstance(part, FilePart) else None
         entry, name = self.assets.entries.get(pointer[1], (None, "")) if pointer else (None, "")
-        if entry is None:
+        if entry is None or not isinstance(part, FilePart):
             return part
+        name = part.name or name
+        if part.media_type == DOCUMENT and not guess_media_type(name).startswith("image/"):
+            return self.attach_document(entry, name=name)
         if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
             self.losses.append(f"image_dropped:{entry.filename[:40]}")
             return part
@@ -95,6 +113,19 @@ class ChatAssets:
         image = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(data))
         return name_image(FilePart(media_type, "", image.reference), name=name)
 
+    def attach_document(self, entry: zipfile.ZipInfo, *, name: str) -> Part:
+        """Return a document whose file is stored with the chat, and read in the background."""
+        if entry.file_size > settings.FILE_BYTES:
+            self.losses.append(f"file_dropped:{entry.filename[:40]}")
+            return FilePart(DOCUMENT, name, "")
+        sha256 = hash_entry(self.assets.archive, entry)
+        self.documents[sha256] = OriginalFile(self.assets.archive, entry, name, "")
+        self.attached += 1
+        # The length of the text is not known yet. This is the most that it can have.
+        characters = max(min(entry.file_size, MOST_CHARACTERS), 1)
+        document = Document(NO_FILE, sha256, entry.file_size, 0, characters, CLEANED_LINE)
+        return FilePart(guess_media_type(name), name, document.reference)
+
     def attach_copy(self, image: Bytes, *, part: Part, name: str) -> Part:
         """Return the copy of an image; the part that refers to it if there is no copy."""
         made = self.copies.add_image(image)
@@ -104,3 +135,20 @@ class ChatAssets:
             return part
         self.attached += 1
         return name_image(made, name=name)
+
+
+def guess_media_type(name: str) -> str:
+    """Return the media type of a file name. The same on each system."""
+    return TYPES.guess_type(name)[0] or "application/octet-stream"
+
+
+def hash_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    """Return the SHA-256 of an archive entry. Raises `ImportRefused` if it is damaged."""
+    digest = hashlib.sha256()
+    try:
+        with archive.open(entry) as file:
+            while piece := file.read(bounds.CHUNK):
+                digest.update(piece)
+    except bounds.UNREADABLE as error:
+        raise bounds.build_damaged_entry_error(entry.filename) from error
+    return digest.hexdigest()

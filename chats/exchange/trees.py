@@ -6,7 +6,7 @@ github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open W
 (github.com/danny-avila/LibreChat, `client/src/hooks/Conversations/useExportConversation.ts`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -26,6 +26,8 @@ from contextpolicy.engine.messages.messages import (
 )
 
 Found = ChatDraft | Unreadable
+# The reference of ChatGPT to a file before its id.
+FILE_OF_CHATGPT = "file-service://"
 # Ids that Claude and LibreChat write if there is no parent.
 NO_PARENT = frozenset(
     {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
@@ -77,6 +79,7 @@ def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -
     parts = [
         link_part_citations(part, references) for part in parse_chatgpt_parts(content, builder)
     ]
+    parts += parse_chatgpt_attachments(message, parts=parts, builder=builder)
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if role == "tool":
         return builder.result("", "\n\n".join(texts), own_id=own, parent=parent)
@@ -136,6 +139,30 @@ def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
     if "text" not in item:
         builder.losses.append(f"content_dropped:{str(item.get('content_type'))[:40]}")
     return [TextPart(text) for text in builder.texts([item.get("text")])]
+
+
+def parse_chatgpt_attachments(
+    message: Mapping[str, Any], *, parts: Sequence[Part], builder: Builder
+) -> list[Part]:
+    """Return the attachments of a ChatGPT user's message to which its content does not refer.
+
+    These are documents: the content of a message names only its pictures.
+    """
+    author, about = message.get("author"), message.get("metadata")
+    if not (isinstance(author, Mapping) and author.get("role") == "user"):
+        return []
+    listed = about.get("attachments") if isinstance(about, Mapping) else None
+    shown = [part.reference for part in parts if isinstance(part, FilePart)]
+    found: list[Part] = []
+    for item in get_list_items(listed):
+        if not isinstance(item, Mapping):
+            continue
+        own, name = str(item.get("id") or "")[:200], str(item.get("name") or "")[:200]
+        if not (own or name) or (own and any(own in reference for reference in shown)):
+            continue
+        builder.losses.append("file_by_name_only")
+        found.append(FilePart("file/*", name, f"{FILE_OF_CHATGPT}{own}" if own else ""))
+    return found
 
 
 def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
