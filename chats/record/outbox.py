@@ -221,6 +221,11 @@ def _build_end_events(status: str, data: Data) -> list[tuple[str, Data]]:
     return [*added, ("turn.finished", finished)]
 
 
+def _build_absorbed_events(data: Data) -> list[tuple[str, Data]]:
+    """Return the end of a turn whose message another turn answers."""
+    return [("turn.finished", {"status": "absorbed", "absorbed_by": data["by"]})]
+
+
 def _build_message_events(data: Data) -> list[tuple[str, Data]]:
     return [("message.added", {"message": data["message"]})]
 
@@ -275,7 +280,9 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
     "turn.failed": partial(_build_end_events, "failed"),
     "team.message_added": _build_message_events,
     "gateway.items_added": _build_item_events,
+    "turn.absorbed": _build_absorbed_events,
     "compaction.published": _build_compaction_events,
+    "compaction.redone": _build_compaction_events,
     "team.task_changed": _task,
     "tool.consent_asked": _consent,
 }

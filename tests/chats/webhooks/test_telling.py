@@ -80,6 +80,20 @@ def test_a_turn_tells_of_its_messages_and_of_its_end(
     assert {row.status for row in webhook.deliveries.all()} == {"delivered"}
 
 
+def test_a_message_that_another_reply_answers_ends_its_turn(
+    webhook: Webhook, chat: Chat, alice: User, now: datetime, work: Work
+) -> None:
+    first = start_turn(user=alice, chat=chat, text=WORDS, now=now).turn
+    second = start_turn(user=alice, chat=chat, text="And this?", now=now).turn
+    work(first, [TextDelta("Both"), Finished("stop")])
+    ends = [body["data"] for body in bodies(webhook) if body["type"] == "turn.finished"]
+    assert [(end["turn"], end["status"]) for end in ends] == [
+        (str(second.pk), "absorbed"),
+        (str(first.pk), "completed"),
+    ]
+    assert ends[0]["absorbed_by"] == str(first.pk)
+
+
 def test_an_event_that_did_not_happen_is_not_told(
     webhook: Webhook, chat: Chat, alice: User, now: datetime
 ) -> None:
