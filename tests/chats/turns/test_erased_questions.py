@@ -78,7 +78,7 @@ def test_a_reply_is_continued_without_its_question(
 
 def test_an_erased_reply_is_not_continued(alice: User, ask: Callable[..., Turn]) -> None:
     turn = ask("first", CUT)
-    reply = Message.objects.get(pk=turn.reply_id)
+    reply = Message.objects.get(turn=turn, role=Message.Role.ASSISTANT)
     erasure.erase_message(user=alice, message=reply, now=timezone.now())
     turn.refresh_from_db()
     with pytest.raises(NothingToContinue):
@@ -91,7 +91,7 @@ def test_a_failed_continuation_of_an_erased_reply_is_not_tried_again(
     turn = ask("first", CUT)
     again = continue_reply(user=alice, turn=turn, now=timezone.now())
     work(again, [ProviderError("provider_rejected")])
-    reply = Message.objects.get(pk=turn.reply_id)
+    reply = Message.objects.get(turn=turn, role=Message.Role.ASSISTANT)
     erasure.erase_message(user=alice, message=reply, now=timezone.now())
     again.refresh_from_db()
     with pytest.raises(QuestionErased):
