@@ -55,6 +55,8 @@ class _Call:
     call_id: str
     joiner: TextJoiner = field(default_factory=TextJoiner)
     has_arguments: bool = False
+    # The block began with all arguments. Some servers send them again in pieces.
+    is_whole: bool = False
 
 
 @dataclass(slots=True)
@@ -184,6 +186,7 @@ class MessageReader:
                 name = sanitise_text(coerce_text(block.get("name")))
                 yield ToolCallDelta(call.slot, call.call_id, name, "")
                 if given := block.get("input"):
+                    call.is_whole = True
                     yield from self._read_arguments(call, json.dumps(given, ensure_ascii=False))
 
     def _new_id(self, given: object) -> str:
@@ -202,7 +205,7 @@ class MessageReader:
                 yield from self._thought(index, coerce_text(delta.get("thinking")))
             case "signature_delta" if index in self._thoughts:
                 self._thoughts[index].signature += coerce_text(delta.get("signature"))
-            case "input_json_delta" if index in self._calls:
+            case "input_json_delta" if index in self._calls and not self._calls[index].is_whole:
                 yield from self._read_arguments(
                     self._calls[index], coerce_text(delta.get("partial_json"))
                 )

@@ -6,6 +6,7 @@ reasoning under two names, usage in each chunk, error objects within a stream.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -43,6 +44,8 @@ _FILTERED = frozenset(
         "blocklist",
         "prohibited_content",
         "spii",
+        "image_safety",
+        "model_armor",
     }
 )
 CUT_BY_FILTER = gettext_noop(
@@ -86,6 +89,7 @@ class ReplyReader:
             raise ProviderError("provider_protocol")
         if text := self._text.flush():
             yield TextDelta(text)
+        yield from self._calls.flush()
         if self._calls.any:
             fields = self._unknown.fields
             if fields or self._thoughts_in:
@@ -109,15 +113,15 @@ class ReplyReader:
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         raise_error(chunk)
-        usage = chunk.get("usage") or coerce_mapping(chunk.get("x_groq")).get("usage")
-        if isinstance(usage, dict):
-            self._usage = _usage_report(usage)
+        self._note_usage(chunk.get("usage") or coerce_mapping(chunk.get("x_groq")).get("usage"))
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
         # Only one choice is requested. A chunk without any has usage or filter results.
         for choice in map(coerce_mapping, choices[:1]):
             raise_error(choice)
+            # Moonshot's place.
+            self._note_usage(choice.get("usage"))
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason.lower() == "error":
                 raise ProviderError("provider_error")
@@ -126,6 +130,11 @@ class ReplyReader:
                 has_output = True
                 yield event
             self.end.note_chunk(has_output=has_output, reason=reason)
+
+    def _note_usage(self, usage: object) -> None:
+        """Store a server's usage. Each report replaces the one before."""
+        if isinstance(usage, dict) and usage:
+            self._usage = _usage_report(usage)
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         delta = coerce_mapping(choice.get("delta"))
@@ -301,12 +310,33 @@ def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
         return None
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     written = details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
-    return UsageReport(
-        input_tokens=parse_token_count(sent) or 0,
-        output_tokens=parse_token_count(said) or 0,
-        cached_tokens=parse_token_count(cached) or 0,
-        written_tokens=parse_token_count(written) or 0,
+    return _add_uncounted_tokens(
+        UsageReport(
+            input_tokens=parse_token_count(sent) or 0,
+            output_tokens=parse_token_count(said) or 0,
+            cached_tokens=parse_token_count(cached) or 0,
+            written_tokens=parse_token_count(written) or 0,
+        ),
+        usage=usage,
     )
+
+
+def _add_uncounted_tokens(report: UsageReport, *, usage: Mapping[str, Any]) -> UsageReport:
+    """Return the usage with the tokens that only the server's total contains.
+
+    These are the thoughts of xAI's and Gemini's models, or the tokens of the cache.
+    """
+    total = parse_token_count(usage.get("total_tokens")) or 0
+    more = total - report.input_tokens - report.output_tokens
+    if more <= 0:
+        return report
+    if more == report.cached_tokens + report.written_tokens:
+        return replace(report, input_tokens=report.input_tokens + more)
+    thoughts = coerce_mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")
+    if thoughts and thoughts != more:
+        # Something else. Thoughts that are counted already would be counted twice.
+        return report
+    return replace(report, output_tokens=report.output_tokens + more)
 
 
 def parse_token_count(value: object) -> int | None:

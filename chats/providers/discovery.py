@@ -120,8 +120,10 @@ async def _body(response: httpx2.Response) -> bytes:
 
 def _models(body: bytes) -> dict[str, int | None]:
     try:
-        rows = json.loads(body)["data"][:MAX_MODELS]
-        models = {row["id"]: find_stated_window(row) for row in rows}
+        answer = json.loads(body)
+        # Together and GitHub Models answer with the list itself.
+        rows = answer if answer and isinstance(answer, list) else answer["data"]
+        models = {row["id"]: find_stated_window(row) for row in rows[:MAX_MODELS]}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ProviderError("provider_protocol") from None
     if not all(isinstance(name, str) for name in models):

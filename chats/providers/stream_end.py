@@ -106,7 +106,9 @@ class StreamEnd:
         Call it after the stream has ended. Ollama and Gemini report "stop" even with tool calls.
         """
         found = _REASONS.get(self.reason, "none")
-        is_ended = self.is_marked and self.has_output and self.reason not in _BROKEN_OFF
+        # Gemini also sends "function_call_filter: MALFORMED_FUNCTION_CALL".
+        parts = {part.strip() for part in self.reason.split(":")}
+        is_ended = self.is_marked and self.has_output and parts.isdisjoint(_BROKEN_OFF)
         if found == "none" and is_ended:
             found = "stop"
         return "tool_calls" if found == "stop" and has_calls else found

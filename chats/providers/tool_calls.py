@@ -2,7 +2,7 @@
 
 The pieces of a call have the same index, and the first has the id and the name. Servers deviate:
 they repeat the id and name in each piece, use a new id for each piece, number all parallel calls 0,
-omit index or id, or send a complete call twice.
+omit index or id, send a complete call twice, or send `{}` before the arguments.
 """
 
 import json
@@ -34,16 +34,18 @@ class _PartialCall:
     name: str = ""
     joiner: TextJoiner = field(default_factory=TextJoiner)
     pieces: list[str] = field(default_factory=list)
+    # `{}`, until it is known that no arguments follow.
+    held: str = ""
     unknown: FieldsSoFar = field(default_factory=FieldsSoFar)
 
     @property
     def has_arguments(self) -> bool:
-        return any(self.pieces)
+        return bool(self.held) or any(self.pieces)
 
     @property
     def is_whole(self) -> bool:
         """True if the arguments are a complete JSON object, so that nothing can follow."""
-        text = "".join(self.pieces).strip()
+        text = self.held or "".join(self.pieces).strip()
         return text.endswith("}") and is_object(text)
 
 
@@ -68,6 +70,12 @@ class ToolCalls:
             if fields := call.unknown.fields:
                 yield ExtraFields(call.slot, fields)
 
+    def flush(self) -> Iterator[ToolCallDelta]:
+        """Yield the arguments of each call that got only `{}`. Call it at the end of the reply."""
+        for call in self._calls:
+            if call.held:
+                yield ToolCallDelta(call.slot, call.call_id, "", call.held)
+
     def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
         """Return the part that a piece adds to its call. None if it adds nothing."""
         function = piece.get("function")
@@ -83,7 +91,7 @@ class ToolCalls:
         is_new = call is None or _begins_anew(call, given_id=given_id, name=name)
         if call is None or is_new:
             call = self._begin(index, given_id)
-        elif said.lstrip().startswith("{") and call.is_whole:
+        elif said.lstrip().startswith("{") and call.is_whole and not call.held:
             # A repetition of the complete call.
             return None
         call.unknown.add(select_unknown_call_fields(piece))
@@ -127,11 +135,22 @@ def _grow_call(
     """
     added = "" if call.name else name
     call.name = call.name or name
-    joined = call.joiner.push(arguments)
+    joined = _replace_placeholder(call, call.joiner.push(arguments))
     call.pieces.append(joined)
     if not (is_new or added or joined):
         return None
     return ToolCallDelta(index=call.slot, call_id=call.call_id, name=added, arguments=joined)
+
+
+def _replace_placeholder(call: _PartialCall, piece: str) -> str:
+    """Return a piece of the arguments without the `{}` that LiteLLM and others send before them."""
+    if not piece:
+        return ""
+    if not call.has_arguments and piece.strip() == "{}":
+        call.held = "{}"
+        return ""
+    before, call.held = call.held, ""
+    return piece if piece.lstrip().startswith("{") else before + piece
 
 
 def _text(value: object) -> str:

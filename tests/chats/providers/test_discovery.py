@@ -91,6 +91,19 @@ def test_list_is_cut_at_a_thousand_names() -> None:
     assert len(asyncio.run(run())) == 1000
 
 
+def test_a_server_may_answer_with_the_list_itself() -> None:
+    async def run() -> dict[str, int | None]:
+        async def bare(writer: asyncio.StreamWriter) -> None:
+            await send_json(writer, [{"id": "m", "context_length": 8192}, {"id": "n"}])
+
+        async with stub_server(bare) as port:
+            return await list_models(
+                f"http://127.0.0.1:{port}/v1", "", allowed_private=[f"127.0.0.1:{port}"]
+            )
+
+    assert asyncio.run(run()) == {"m": 8192, "n": None}
+
+
 def test_S15_address_is_judged_before_any_call() -> None:
     with pytest.raises(AddressRefused):
         asyncio.run(list_models("http://169.254.169.254/v1", "sk-canary", allowed_private=()))

@@ -156,8 +156,9 @@ def test_call_in_the_older_form_is_a_call() -> None:
 
 @pytest.mark.parametrize("bad", ["\x00", "\ud800"])
 def test_name_and_id_of_a_call_can_be_stored(bad: str) -> None:
-    first, _ = _read(_delta("tool_calls", tool_calls=[_call("{}", id=f"a{bad}", name=f"f{bad}")]))
-    assert first == ToolCallDelta(0, "a\ufffd", "f\ufffd", "{}")
+    call = _call('{"b":1}', id=f"a{bad}", name=f"f{bad}")
+    first, _ = _read(_delta("tool_calls", tool_calls=[call]))
+    assert first == ToolCallDelta(0, "a\ufffd", "f\ufffd", '{"b":1}')
 
 
 @pytest.mark.parametrize(
