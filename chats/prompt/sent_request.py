@@ -202,28 +202,34 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
     if is_anthropic:
         yield serialise_body(anthropic_wire.build_anthropic_body(request))
         return
-    places = (True, False) if wire.has_result_images(wire.build_openai_body(request)) else (True,)
-    # Earlier versions sent the names of called tools unchanged.
-    names = (True, False) if wire.has_unclean_names(request) else (True,)
-    # The first form changes no id.
-    ids = [
-        form
-        for form in ID_FORMS
-        if form == ID_FORMS[0] or has_other_ids(request.messages, form=form)
-    ]
-    limits = ("max_tokens", "max_completion_tokens")
-    for id_form, cleans_names, in_results, limit_name, takes_usage in product(
-        ids, names, places, limits, (True, False)
-    ):
-        body = wire.build_openai_body(
-            request,
-            limit_name=limit_name,
-            takes_usage_option=takes_usage,
-            takes_result_images=in_results,
-            cleans_names=cleans_names,
-            id_form=id_form,
-        )
-        yield serialise_body(body)
+    for options in list_body_options(request):
+        yield serialise_body(wire.build_openai_body(request, **options))
+
+
+def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
+    """Yield the options of `build_openai_body` that can change a request, the default ones first.
+
+    An option without effect on the request has only its default.
+    """
+    usual = wire.build_openai_body(request)
+    has_images = wire.has_result_images(usual)
+    options: dict[str, Sequence[Any]] = {
+        "fills_roles": (False, True)
+        if has_images or wire.has_missing_replies(usual["messages"])
+        else (False,),
+        "id_form": [
+            form
+            for form in ID_FORMS
+            if form == ID_FORMS[0] or has_other_ids(request.messages, form=form)
+        ],
+        # Earlier versions sent the names of called tools unchanged.
+        "cleans_names": (True, False) if wire.has_unclean_names(request) else (True,),
+        "takes_result_images": (True, False) if has_images else (True,),
+        "limit_name": ("max_tokens", "max_completion_tokens"),
+        "takes_usage_option": (True, False),
+    }
+    for values in product(*options.values()):
+        yield dict(zip(options, values, strict=True))
 
 
 def serialise_body(body: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ client; `reading` reads the response.
 """
 
 import asyncio
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from chats.providers.chunks import ReplyReader
 from chats.providers.failures import parse_response_failure
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
-from chats.providers.wire import build_openai_body, has_result_images
+from chats.providers.wire import build_openai_body, has_missing_replies, has_result_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class _Dialect:
     limit_name: str = "max_tokens"
     takes_result_images: bool = True
     id_form: IdForm = "stored"
+    fills_roles: bool = False
+
+
+# Errors for a user message after a tool result: Mistral, and the chat templates of its models.
+_ROLES = re.compile(r"unexpected role 'user' after role 'tool'|roles must alternate", re.IGNORECASE)
 
 
 class OpenAIProvider(HttpProvider):
@@ -94,6 +100,7 @@ class OpenAIProvider(HttpProvider):
             takes_usage_option=dialect.takes_usage_option,
             takes_result_images=dialect.takes_result_images,
             id_form=dialect.id_form,
+            fills_roles=dialect.fills_roles,
         )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # Streamed even for a whole reply, so that its length is limited as it arrives.
@@ -119,6 +126,9 @@ def _adapt_dialect(
     form = find_required_form(body, form=dialect.id_form, messages=request.messages)
     if form is not None:
         return replace(dialect, id_form=form)
+    if _ROLES.search(body) and not dialect.fills_roles:
+        sent = build_openai_body(request, takes_result_images=dialect.takes_result_images)
+        return replace(dialect, fills_roles=has_missing_replies(sent["messages"]))
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:

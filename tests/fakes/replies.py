@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from tests.fakes.scripting import Options, Plan, text_of
@@ -65,6 +66,22 @@ OTHER_ID = {
 }
 
 
+# Mistral's error for a user message after a tool result.
+WRONG_ORDER = {
+    "object": "error",
+    "message": "Unexpected role 'user' after role 'tool'",
+    "type": "invalid_request_message_order",
+    "param": None,
+    "code": "3230",
+}
+
+
+def has_wrong_order(body: dict[str, Any]) -> bool:
+    """Return True if a user message follows a tool result."""
+    roles = [each["role"] for each in body.get("messages", ())]
+    return ("tool", "user") in pairwise(roles)
+
+
 def find_id_error(rule: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """Return the error for an id of a call that a server with this rule refuses."""
     messages = body.get("messages", ())
@@ -83,6 +100,8 @@ def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | N
     if options.reject == "result_images" and has_list_result(body):
         words = "Image URLs are only allowed for messages with role 'user'."
         return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
+    if options.reject == "user_after_tool" and has_wrong_order(body):
+        return 400, WRONG_ORDER
     if (refused := find_id_error(options.reject, body)) is not None:
         return refused
     if options.reject and options.reject in body:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chats.prompt.sent_request import serialise_request_forms
 from chats.providers.base import (
     Finished,
     ProviderError,
@@ -16,6 +17,7 @@ from chats.providers.base import (
 )
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages.segments import compute_text_ref
 from tests.fakes.calls import QUICK, adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
 
@@ -134,6 +136,27 @@ def test_a_server_without_images_in_tool_results_gets_them_below(
     assert [part["type"] for part in first[-1]["content"]] == ["text", "image_url"]
     assert [wire["role"] for wire in second] == ["user", "assistant", "tool", "user"]
     assert second[-1]["content"][1]["image_url"] == {"url": "https://x.example/a.png"}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_server_that_refuses_a_question_after_a_result_gets_a_reply_between(
+    openai_server: FakeServer, *, stored: bool
+) -> None:
+    openai_server.configure(reject="user_after_tool")
+    messages = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", (ToolCallPart("c1", "search", "{}"),)),
+        WireMessage("tool", "Found.", (), "c1"),
+        *((WireMessage("assistant", "Here."),) if stored else ()),
+        WireMessage("user", "And now?"),
+    )
+    request = asked("", messages=messages)
+    assert call(adapter_to(openai_server), request)[-1] == Finished("stop")
+    roles = [[wire["role"] for wire in r["body"]["messages"]] for r in openai_server.requests()]
+    assert roles[-1] == ["user", "assistant", "tool", "assistant", "user"]
+    assert len(roles) == (1 if stored else 2)
+    forms = map(compute_text_ref, serialise_request_forms(request, is_anthropic=False))
+    assert request.sent.sha256 in set(forms)
 
 
 def test_other_rejections_are_not_repeated(server: FakeServer) -> None:
