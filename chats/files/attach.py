@@ -18,6 +18,7 @@ from chats.record.messages import AttachedFile
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.files import (
     CLEANED_LINE,
+    NAME_ONLY_LINE,
     Document,
     build_file_label,
     parse_document_reference,
@@ -290,6 +291,8 @@ def build_part(
             most = max(row.characters * tokens // max(row.tokens, 1), 1)
             whole = load_file_text(row) if text is None else text
             sent = cut_text(whole, limit=most, style=values.cut_style).text
+        if not sent:
+            document = replace(document, line=NAME_ONLY_LINE)
         part = FilePart(row.media_type, row.name, document.reference, sent)
     return serialize_parts([part])[0]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from contextpolicy.engine.messages.files import (
     CLEANED_LINE,
     LONGEST_FRAME,
+    NAME_ONLY_LINE,
     Document,
     format_document,
     parse_document_reference,
@@ -24,10 +25,11 @@ from contextpolicy.engine.messages.messages import (
 
 DOCUMENT = Document("0" * 8 + "-0000-4000-8000-" + "0" * 12, "a" * 64, 120, 3, 20)
 CLEANED = replace(DOCUMENT, line=CLEANED_LINE)
+NAMED_ONLY = replace(DOCUMENT, line=NAME_ONLY_LINE)
 
 
 def test_a_reference_comes_back() -> None:
-    for document in (DOCUMENT, CLEANED):
+    for document in (DOCUMENT, CLEANED, NAMED_ONLY):
         assert parse_document_reference(document.reference) == document
     assert parse_document_reference("image:tokens=1") is None
 
@@ -47,6 +49,14 @@ def test_a_file_without_a_known_text_is_a_line_with_its_name() -> None:
     named = "[Attached file: a.pdf (application/pdf)]"
     for text, reference in (("", DOCUMENT.reference), ("Words", "https://example.org/a.pdf")):
         assert format_file_content(FilePart("application/pdf", "a.pdf", reference, text)) == named
+
+
+def test_a_newer_document_without_a_text_says_so() -> None:
+    part = FilePart("application/pdf", "a].pdf", NAMED_ONLY.reference)
+    assert format_file_content(part) == (
+        "[Attached file: a).pdf (application/pdf). Its text is not part of this message.]"
+    )
+    assert format_file_content(replace(part, text="Words")).startswith("[Attached file: a).pdf, 3")
 
 
 @pytest.mark.parametrize("text", ["All its 20 letters..", "A part"])

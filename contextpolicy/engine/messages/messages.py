@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from contextpolicy.engine.messages.files import (
     CLEANED_LINE,
+    add_missing_text_note,
     build_file_label,
     format_document,
     parse_document_reference,
@@ -249,10 +250,10 @@ def format_file_text(part: FilePart) -> str:
 
 def format_file_content(part: FilePart) -> str:
     """Return the text of a file for the model: a document's text as data, else one short line."""
-    document = parse_document_reference(part.reference) if part.text else None
-    if document is None:
-        return format_file_text(part)
-    return format_document(part.name, document, part.text)
+    document = parse_document_reference(part.reference)
+    if document is not None and part.text:
+        return format_document(part.name, document, part.text)
+    return add_missing_text_note(format_file_text(part), document)
 
 
 def format_image_text(part: FilePart) -> str:

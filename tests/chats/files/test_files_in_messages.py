@@ -201,7 +201,10 @@ def test_unread_files_are_refused_or_sent_by_name(
     assert "report.pdf" in error["message"]
     assert not Message.objects.exists()
     worker = work(get_accepted_turn(send(own, allow_unread=True)))
-    assert get_last_sent_message(worker).content.startswith("[Attached file: report.pdf (")
+    said = get_last_sent_message(worker).content
+    assert said.startswith("[Attached file: report.pdf (")
+    assert "). Its text is not part of this message.]" in said
+    assert not_rebuilt(some=True) == []
     assert MessageFile.objects.count() == 1
 
 
