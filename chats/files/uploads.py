@@ -33,6 +33,8 @@ from contextpolicy import ledger
 
 State = StoredFile.State
 MIB = 1024 * 1024
+# The kinds of texts that are read in the same way. The extension decides between them.
+NAMED_KINDS = frozenset({StoredFile.Kind.TEXT, StoredFile.Kind.CSV})
 # The maximum number of unused files that one run deletes.
 DELETED_AT_ONCE = 1_000
 
@@ -196,11 +198,15 @@ def renew_upload(
 ) -> StoredFile | None:
     """Update the name and upload time of a stored file. A file that failed is read again.
 
-    Returns None if the file was deleted, or if the scanner refused it and its bytes are gone.
+    The kind changes too if only the name decides it. Returns None if the file was deleted, or if
+    the scanner refused it and its bytes are gone.
     """
     mine = StoredFile.objects.filter(pk=known.pk).exclude(code=scanning.FILE_REFUSED)
     with transaction.atomic():
-        if not mine.update(name=name, created_at=now):
+        renewed: dict[str, Any] = {"name": name, "created_at": now}
+        if {known.kind, found.kind} <= NAMED_KINDS:
+            renewed |= {"kind": found.kind, "media_type": found.media_type}
+        if not mine.update(**renewed):
             return None
         if mine.filter(state=State.FAILED).update(**build_unread_columns(found)):
             queue.enqueue(queue.READ_FILE, file_id=known.pk)

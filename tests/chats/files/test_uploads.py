@@ -160,6 +160,13 @@ def test_a_person_has_a_quota_and_others_have_their_own(
     assert len(stored_paths()) == 2
 
 
+def test_a_text_that_is_uploaded_again_as_a_table_is_a_table(upload: Upload) -> None:
+    first = upload(b"a,b\n1,2\n", "notes.txt").json()
+    again = upload(b"a,b\n1,2\n", "costs.csv").json()
+    assert (again["id"], again["kind"], again["media_type"]) == (first["id"], "csv", "text/csv")
+    assert upload(b"a,b\n1,2\n", "costs.json").json()["media_type"] == "application/json"
+
+
 def test_the_same_content_is_stored_once_for_a_person_and_never_shared(
     upload: Upload, of_charlie: Program
 ) -> None:
