@@ -66,17 +66,20 @@ def start_passthrough(
     open_rows = PassedOn.objects.filter(
         api_key=key, outcome="open", created_at__gt=now - get_longest_call()
     )
-    if open_rows.count() >= limit:
-        raise TooManyPassthroughRequests(limit=limit)
-    return PassedOn.objects.create(
-        owner=key.owner,
-        api_key=key,
-        kind=kind,
-        why=why,
-        model_slug=model.slug,
-        model_name=model.name,
-        created_at=now,
-    )
+    with transaction.atomic():
+        # Parallel requests of the key count each other.
+        ApiKey.objects.select_for_update(of=("self",), no_key=True).get(pk=key.pk)
+        if open_rows.count() >= limit:
+            raise TooManyPassthroughRequests(limit=limit)
+        return PassedOn.objects.create(
+            owner=key.owner,
+            api_key=key,
+            kind=kind,
+            why=why,
+            model_slug=model.slug,
+            model_name=model.name,
+            created_at=now,
+        )
 
 
 def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
