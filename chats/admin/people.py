@@ -20,7 +20,7 @@ from chats.admin.forms import AdminForm
 from chats.admin.reauthentication import FreshSignInAdmin, is_recently_confirmed, sign_in_again
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound
-from chats.people import accounts, invitations, keys
+from chats.people import accounts, invitations, keys, sessions
 from contextpolicy import roles
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -209,12 +209,15 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         with transaction.atomic():
             response = super().user_change_password(request, id, form_url)
             if request.method == "POST" and response.status_code == 302:
+                person = User.objects.get(pk=int(id))
                 accounts.note_password(
-                    user=User.objects.get(pk=int(id)),
+                    user=person,
                     revoke_keys="revoke_keys" in request.POST,
                     actor=get_request_actor(request),
                     now=now,
                 )
+                # The other sessions of the user are already refused, but still listed.
+                sessions.drop_sessions(user=person, keep=request.session.session_key, now=now)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             person = response.context_data["original"]
             response.context_data["usable_keys"] = len(keys.list_usable_keys(owner=person, now=now))

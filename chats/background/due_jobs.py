@@ -20,6 +20,7 @@ from chats.files import reading, storage, uploads, working_folders
 from chats.ground import databases, queue, schedule
 from chats.memory.search import clearing, index_schedule
 from chats.models import SkippedRow
+from chats.people import sessions
 from chats.record import (
     holds,
     idempotency,
@@ -150,5 +151,7 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "unused_files": lambda now: uploads.delete_unused_files(now=now),
     "passed_on_requests": lambda now: passthrough_requests.sweep_passthrough(now=now),
     "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),
-    "old_requests": lambda now: idempotency.delete_expired_records(now=now),
+    "old_requests": lambda now: (
+        idempotency.delete_expired_records(now=now) + sessions.delete_expired_sessions(now=now)
+    ),
 }

@@ -19,6 +19,8 @@ from contextpolicy import ledger
 RECENTLY = timedelta(minutes=15)
 # Minimum time between two updates of a session's last use, because each is a write.
 RECORDED_EVERY = timedelta(minutes=5)
+# Expired sessions that one run of the due job deletes.
+DELETED_AT_ONCE = 500
 
 SIGNED_IN_AT = "signed_in_at"
 SEEN_AT = "seen_at"
@@ -153,3 +155,13 @@ def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) ->
         if row.session_key != keep
     ]
     return Session.objects.filter(session_key__in=keys).delete()[0]
+
+
+def delete_expired_sessions(*, now: datetime) -> int:
+    """Delete the rows of expired sessions, up to `DELETED_AT_ONCE`. Return the count.
+
+    Django deletes only the row of a session whose cookie is sent again.
+    """
+    expired = Session.objects.filter(expire_date__lt=now).order_by("expire_date")
+    keys = list(expired.values_list("pk", flat=True)[:DELETED_AT_ONCE])
+    return Session.objects.filter(pk__in=keys).delete()[0] if keys else 0

@@ -11,6 +11,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from chats.background.due_jobs import run_due_job
 from chats.people import sessions, signin
 from contextpolicy.models import AuditEvent
 
@@ -65,6 +66,31 @@ def test_S11_new_password_ends_the_other_sessions_and_keeps_this_one(
     assert here.get("/who").content == b"alice"
     assert elsewhere.get("/who").content == b""
     assert Session.objects.count() == 1
+
+
+def test_S11_a_password_that_an_administrator_sets_ends_all_sessions(
+    alice: User, password: str
+) -> None:
+    signed_in(password)
+    signed_in(password)
+    User.objects.create_superuser("root", password=NEW)
+    root = Client()
+    root.post("/login/", {"username": "root", "password": NEW})
+    changed = {"usable_password": "true", "password1": NEW, "password2": NEW}
+    answer = root.post(f"/admin/auth/user/{alice.pk}/password/", changed)
+    assert answer.status_code == 302
+    assert sessions.list_sessions(user=alice, now=timezone.now()) == []
+    assert Session.objects.count() == 1
+
+
+def test_S11_expired_sessions_are_deleted(alice: User, password: str, now: datetime) -> None:
+    with time_machine.travel(now, tick=False):
+        signed_in(password)
+        signed_in(password)
+        run_due_job("old_requests", now=timezone.now())
+        assert Session.objects.count() == 2
+    run_due_job("old_requests", now=now + timedelta(days=15))
+    assert not Session.objects.exists()
 
 
 def test_S11_new_password_needs_the_present_one(alice: User, password: str) -> None:
