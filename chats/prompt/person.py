@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Q
+
 from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     Branch,
@@ -161,7 +163,7 @@ def select_chat_preferences(branch: Branch) -> list[Preference]:
             folder=chat.folder_id
         )
     used = scopes.exclude(status=Preference.Status.PROPOSED).select_related("superseded_by")
-    rows = [row for row in used if row.closed_at is None or row.closed_at > since]
+    rows = list(used.filter(Q(closed_at=None) | Q(closed_at__gt=since)))
     own = list_own_preference_ids(chat)
     rows = [row for row in rows if is_preference_active(row, own=own, since=since)]
     by_slot = {(row.slot, row.folder_id): row for row in rows}

@@ -40,21 +40,11 @@ from chats.record import holds
 from chats.record.holds import UnderHold
 
 MOST_PREFERENCES = 300
-
-
 MOST_EVIDENCE = 50
-
-
 # In percent: initial confidence of a stated preference, increase per repetition, and maximum.
 STATED_CONFIDENCE = 80
-
-
 AGAIN = 5
-
-
 HIGHEST = 99
-
-
 # Slots that apply to the user everywhere; others belong to the folder of their chat.
 OF_THE_PERSON = frozenset({"name", "place", "job", "diet", "timezone"})
 
@@ -332,8 +322,16 @@ def list_replaced_preferences(removed: Iterable[Preference]) -> list[Preference]
 
 def check_preference_limit(owner_id: int) -> None:
     """Raise `TooManyPreferences` if a user has reached the limit."""
-    if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
+    if is_limit_reached(owner_id):
         raise TooManyPreferences(limit=MOST_PREFERENCES)
+
+
+def is_limit_reached(owner_id: int) -> bool:
+    """Return True if a user has `MOST_PREFERENCES` active and suggested preferences.
+
+    Superseded ones do not count. Otherwise, suggestions that a user ignores would stop new ones.
+    """
+    return Preference.objects.filter(owner=owner_id, closed_at=None).count() >= MOST_PREFERENCES
 
 
 def select_current_preferences(row: Preference) -> QuerySet[Preference]:

@@ -24,6 +24,7 @@ from chats.memory.preferences.preferences import (
     select_current_preferences,
 )
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
+from chats.record.holds import UnderHold
 
 CONFIDENCE = 60
 # Maximum open suggestions of a user; another one closes the oldest.
@@ -97,8 +98,7 @@ def _save_suggestion(
         .exists()
     ):
         return "older"
-    rows = Preference.objects.filter(owner=owner_id)
-    if rows.count() >= preferences.MOST_PREFERENCES:
+    if preferences.is_limit_reached(owner_id):
         return "no_room"
     expire_oldest(owner_id, now=now)
     row.save(force_insert=True)
@@ -109,17 +109,23 @@ def _save_suggestion(
 
 
 def expire_oldest(owner_id: int, *, now: datetime) -> None:
-    """Mark the oldest suggestions as superseded, so that at most 30 are open after adding one.
+    """Delete the oldest suggestions, so that at most 30 are open after adding one.
 
-    Undecided suggestions must not block newer ones.
+    Undecided suggestions must not block newer ones. No prompt contained them. Those under a legal
+    hold become superseded.
     """
     open_ones = Preference.objects.filter(
         owner=owner_id, status=Preference.Status.PROPOSED, kind=Preference.Kind.INFERRED
     )
     over = open_ones.count() - MOST_SUGGESTED + 1
     for row in open_ones.order_by("learned_at", "pk")[: max(over, 0)]:
-        row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
-        row.save(update_fields=["status", "valid_to", "closed_at"])
+        try:
+            preferences.check_preference_holds([row], now=now)
+        except UnderHold:
+            row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
+            row.save(update_fields=["status", "valid_to", "closed_at"])
+        else:
+            preferences.remove_preferences([row], reopen=False)
 
 
 def _find_known(row: Preference) -> Preference | None:

@@ -10,13 +10,13 @@ from chats.memory.preferences.preference_changes import build_preference_data, r
 from chats.memory.preferences.preference_patterns import Telling, is_quotable_span
 from chats.memory.preferences.preference_texts import hash_preference_text, normalise_for_comparison
 from chats.memory.preferences.preferences import (
-    MOST_PREFERENCES,
     OF_THE_PERSON,
     STATED_CONFIDENCE,
     activate_preference,
     add_preference_evidence,
     build_replacement_filter,
     confirm_preference,
+    is_limit_reached,
     select_current_preferences,
     select_visible_preferences,
 )
@@ -152,7 +152,7 @@ def _save_statement(
     )
     if known is not None:
         return confirm_preference(known, statement=statement, message=message, now=now)
-    if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
+    if is_limit_reached(owner_id):
         return None
     closes = select_current_preferences(row).filter(build_replacement_filter(row))
     newer = closes.filter(valid_from__gt=row.valid_from).first()

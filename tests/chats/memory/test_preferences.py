@@ -615,3 +615,45 @@ def test_open_suggestions_do_not_keep_newer_ones_out(agreed: User, now: datetime
     still = Preference.objects.filter(owner=agreed, status="proposed").order_by("learned_at")
     assert still.count() == MOST_SUGGESTED
     assert still[0].text == "Suggestion 2"
+    # They are deleted, because a user never had them.
+    assert Preference.objects.count() == MOST_SUGGESTED
+
+
+def test_ignored_suggestions_do_not_end_the_memory(
+    agreed: User, ask: Ask, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preferences, "MOST_PREFERENCES", 3)
+    # Suggestions that earlier versions, or a legal hold, kept as superseded.
+    for number in range(5):
+        Preference.objects.create(
+            owner=agreed,
+            slot="note",
+            text=f"Suggestion {number}",
+            kind=Preference.Kind.INFERRED,
+            status=Preference.Status.SUPERSEDED,
+            confidence=0.5,
+            valid_from=now,
+            learned_at=now,
+            closed_at=now,
+        )
+    for told in ("I like tea", "I like rice", "I like figs", "I like nuts"):
+        ask(f"Remember that {told}")
+    assert current(agreed, "note") == ["I like figs", "I like rice", "I like tea"]
+
+
+def test_a_hold_keeps_suggestions_that_newer_ones_displace(agreed: User, now: datetime) -> None:
+    holds.place_hold(level="user", case="1", reason="case", actor="system", now=now, user=agreed)
+    kept = Preference.objects.filter(owner=agreed)
+    for number in range(MOST_SUGGESTED + 1):
+        expire_oldest(agreed.pk, now=now)
+        Preference.objects.create(
+            owner=agreed,
+            slot="note",
+            text=f"Suggestion {number}",
+            kind=Preference.Kind.INFERRED,
+            status=Preference.Status.PROPOSED,
+            confidence=0.5,
+            valid_from=now + timedelta(minutes=number),
+            learned_at=now + timedelta(minutes=number),
+        )
+    assert [row.text for row in kept.filter(status="superseded")] == ["Suggestion 0"]
