@@ -28,7 +28,7 @@ from chats.record.history import list_path_segments, select_path_messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
-from chats.turns.follow_up_turns import check_question, create_turn
+from chats.turns.follow_up_turns import create_turn, require_unerased_question
 from chats.turns.start import Accepted, accept_message, replay_request
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
@@ -196,7 +196,7 @@ def reply_beside_turn(
     `MessageGone`, `QuestionErased`, `TooManyBranches`, and the refusals of
     `turns.start.create_turn`.
     """
-    check_question(turn)
+    require_unerased_question(turn)
     path = select_path_messages(turn.branch, after=0, before=turn.branch.last_seq + 1)
     last = path.order_by("seq").last()
     if last is None:
@@ -221,7 +221,7 @@ def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None
     started the turn. A continuation has no message: its cause is the turn whose reply it
     continues. Raises `QuestionErased`.
     """
-    check_question(turn)
+    require_unerased_question(turn)
     users = Message.objects.filter(turn=turn, role=Message.Role.USER, seq__lt=message.seq or 0)
     question = users.order_by("-seq").first() or turn.trigger
     if question is None:

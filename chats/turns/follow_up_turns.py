@@ -117,11 +117,11 @@ def build_retry_cause(turn: Turn) -> dict[str, Any]:
         raise TurnIsCompleted
     if turn.status == Turn.Status.ABSORBED:
         raise TurnWasAbsorbed
-    check_question(turn)
+    require_unerased_question(turn)
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
 
 
-def check_question(turn: Turn) -> None:
+def require_unerased_question(turn: Turn) -> None:
     """Raise `QuestionErased` if what a turn answers or continues was erased.
 
     The prompt would end with an earlier reply. A turn can answer several messages; one is enough. A
