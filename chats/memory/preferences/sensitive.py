@@ -39,6 +39,8 @@ _NUMBERED = re.compile(
     r"[ -]?(?:code|pin)s?|pins"
     r"|c[óo]digo de (?:acceso|acesso|seguridad|segurança)|code d[’']accès|zugangscode)\b"
     r"|паспорт|снилс|инн(?!\w)|номер карты|护照|護照|身份证|身分證|银行卡|銀行卡|信用卡"
+    r"|验证码|驗證碼|银行账[号户]|銀行帳[號戶]|储蓄卡|儲蓄卡|社保|社會保險|医保|健保卡|[驾駕][驶駛]?[证證照]"
+    r"|工资卡|卡号|卡號|门禁码|門禁碼|取件码|激活码|序列号"
     r"|マイナンバー|パスポート|口座番号|여권|주민등록|계좌|카드 ?번호|جواز|بطاقة|حساب",
     re.IGNORECASE,
 )
@@ -52,6 +54,9 @@ _KEYS = re.compile(
     r"|\bBearer +[\w.~+/-]{8,}|\b[a-z][a-z0-9+.-]*://[^\s/:@]*:[^\s/@]+@"
     r"|-----BEGIN [A-Z ]+-----|\b\d{3}[- ]\d{2}[- ]\d{4}\b",
 )
+# The border between a script that puts no space around numbers and words of others, and these.
+_UNSPACED = r"[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\uffff]"
+_BORDER = re.compile(rf"(?<={_UNSPACED})(?=[0-9A-Za-z])|(?<=[0-9A-Za-z])(?={_UNSPACED})")
 # Digits of a card, in groups with any signs between them.
 _DIGITS = re.compile(r"(?<!\d)\d(?:[^\w\n]{0,3}_?\d){12,18}(?!\d)")
 # Each place counts, because a word before the IBAN may look like its country.
@@ -75,7 +80,7 @@ _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{
 
 def is_secret(text: str) -> bool:
     """Return True if a text seems to contain a secret, such as a card number, IBAN or password."""
-    plain = _to_plain_signs(text)
+    plain = _BORDER.sub(" ", _to_plain_signs(text))
     if any(pattern.search(plain) for pattern in (_WORDS, _KEYS, _RANDOM)):
         return True
     named = _NUMBERED.search(plain)

@@ -80,3 +80,33 @@ def test_confirmations_and_references_are_no_statements(text: str) -> None:
 )
 def test_a_statement_begins_behind_the_verb(text: str, told: str) -> None:
     assert [found.text for found in extract_statements(text)] == [told]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "记住验证码是483920",
+        "记住我的储蓄卡卡号：6222 0212 3456",
+        "請記住我的駕照號碼是A123456789",
+        "记住我的社保号是 110101199001",
+        "记住门禁码是4711#",
+        "记住我的护照号码是E12345678",
+        "记住我的password是hunter2",
+        "记住我用的API key是k1",
+        "记住我的钥匙是sk-abcdefgh12345678好吗",
+        "记住我的代码是a1B2c3D4e5F6g7H8i9J0k1L2m3",
+        "記住卡片4111111111111111是我的",
+        "请记住：我的身份证号110101199001011234",
+        "覚えておいて：パスポートの番号はTK1234567です",
+        "기억해 줘: 여권번호는M12345678",
+    ],
+)
+def test_codes_and_numbers_of_documents_are_never_saved(text: str) -> None:
+    assert extract_statements(text) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["记住我有驾照", "记住我的护照2030年到期", "记住我会考驾驶证", "记住我在社保局工作"]
+)
+def test_a_document_without_its_number_is_no_secret(text: str) -> None:
+    assert len(extract_statements(text)) == 1
