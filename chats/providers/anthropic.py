@@ -14,9 +14,10 @@ from anthropic import AsyncAnthropic, AsyncStream
 
 from chats.providers.anthropic_chunks import MessageReader
 from chats.providers.anthropic_wire import build_anthropic_body
-from chats.providers.base import ProviderRequest, Timeouts
+from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.failures import parse_response_failure
 from chats.providers.kinds import strip_api_version
+from chats.providers.output_limits import find_output_limit, is_limit_exceeded, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 
@@ -38,6 +39,8 @@ class AnthropicProvider(HttpProvider):
     ) -> None:
         super().__init__(timeouts)
         self._has_key = bool(api_key)
+        # The limits of output tokens of models that refused a request, by model.
+        self._output_limits: dict[str, int] = {}
         self._client = AsyncAnthropic(
             base_url=strip_api_version(base_url),
             # Without a key, the package would look for one in the environment and in files. The
@@ -58,16 +61,33 @@ class AnthropicProvider(HttpProvider):
         return MessageReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
+        """Send the request. If its output limit exceeds the model's, retry once with that."""
+        limit = self._output_limits.get(request.model)
         try:
-            with provider_errors():
-                async with asyncio.timeout_at(deadlines.opening()):
-                    return await self._send(request)
+            return await self._send_until(limit_output(request, limit), deadlines)
         except anthropic.APIStatusError as error:
-            response = error.response
-            request.sent.sha256 = response.extensions["sent"]
-            raise parse_response_failure(
-                status=error.status_code, headers=response.headers, body=response.text
-            ) from None
+            found = find_output_limit(error.response.text)
+            if found is None or found == limit or not is_limit_exceeded(request, found):
+                raise self._convert(error, request) from None
+            self._output_limits[request.model] = found
+        try:
+            return await self._send_until(limit_output(request, found), deadlines)
+        except anthropic.APIStatusError as error:
+            raise self._convert(error, request) from None
+
+    async def _send_until(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
+        """Send the request before the deadline. Raises ProviderError and the package's errors."""
+        with provider_errors():
+            async with asyncio.timeout_at(deadlines.opening()):
+                return await self._send(request)
+
+    def _convert(self, error: anthropic.APIStatusError, request: ProviderRequest) -> ProviderError:
+        """Return our error for a response, and store the hash of the refused body."""
+        response = error.response
+        request.sent.sha256 = response.extensions["sent"]
+        return parse_response_failure(
+            status=error.status_code, headers=response.headers, body=response.text
+        )
 
     async def _send(self, request: ProviderRequest) -> httpx2.Response:
         """Send the request and return the response with its body unread."""

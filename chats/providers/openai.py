@@ -17,6 +17,7 @@ from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.call_ids import IdForm, find_required_form
 from chats.providers.chunks import ReplyReader
 from chats.providers.failures import parse_response_failure
+from chats.providers.output_limits import find_output_limit, is_limit_exceeded, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 from chats.providers.wire import build_openai_body, has_missing_replies, has_result_images
@@ -31,6 +32,8 @@ class _Dialect:
     takes_result_images: bool = True
     id_form: IdForm = "stored"
     fills_roles: bool = False
+    # The model's limit of output tokens. None: it refused no request.
+    most_output: int | None = None
 
 
 # Errors for a user message after a tool result: Mistral, and the chat templates of its models.
@@ -95,7 +98,7 @@ class OpenAIProvider(HttpProvider):
         doubles the time.
         """
         body = build_openai_body(
-            request,
+            limit_output(request, dialect.most_output),
             limit_name=dialect.limit_name,
             takes_usage_option=dialect.takes_usage_option,
             takes_result_images=dialect.takes_result_images,
@@ -129,6 +132,9 @@ def _adapt_dialect(
     if _ROLES.search(body) and not dialect.fills_roles:
         sent = build_openai_body(request, takes_result_images=dialect.takes_result_images)
         return replace(dialect, fills_roles=has_missing_replies(sent["messages"]))
+    limit = find_output_limit(body)
+    if limit is not None and is_limit_exceeded(request, limit) and limit != dialect.most_output:
+        return replace(dialect, most_output=limit)
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:

@@ -66,6 +66,13 @@ OTHER_ID = {
 }
 
 
+# Anthropic's error for a reply limit above that of the model.
+TOO_LONG = {
+    "type": "invalid_request_error",
+    "message": (
+        "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m"
+    ),
+}
 # Mistral's error for a user message after a tool result.
 WRONG_ORDER = {
     "object": "error",
@@ -100,6 +107,8 @@ def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | N
     if options.reject == "result_images" and has_list_result(body):
         words = "Image URLs are only allowed for messages with role 'user'."
         return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
+    if options.reject == "long_replies" and (output_limit(body) or 0) > 8192:
+        return 400, {"error": TOO_LONG}
     if options.reject == "user_after_tool" and has_wrong_order(body):
         return 400, WRONG_ORDER
     if (refused := find_id_error(options.reject, body)) is not None:
