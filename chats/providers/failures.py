@@ -91,7 +91,12 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
         return ProviderError("provider_rejected", status=status, sentence=QUOTA_SENTENCE)
     if 300 <= status < 400:
         return ProviderError("provider_rejected", status=status, sentence=_REDIRECT)
-    return ProviderError(_code_of_status(status), status=status, retry_after=_retry_after(headers))
+    wait = _retry_after(headers)
+    return ProviderError(
+        _code_of_status(status),
+        status=status,
+        retry_after=_stated_delay(error) if wait is None else wait,
+    )
 
 
 def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
@@ -176,6 +181,16 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     except (ValueError, TypeError):
         return None
     return max(0.0, wait.total_seconds())
+
+
+def _stated_delay(error: Mapping[str, Any]) -> float | None:
+    """Return the number of seconds to wait that Google states in its errors, or None."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _number(delay[:-1])
+    return None
 
 
 def _number(text: str) -> float | None:

@@ -104,6 +104,26 @@ def test_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | No
     assert failure.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    ("details", "headers", "seconds"),
+    [
+        ([{"@type": "QuotaFailure"}, {"@type": "RetryInfo", "retryDelay": "36s"}], {}, 36.0),
+        ([{"retryDelay": "36.25s"}], {}, 36.25),
+        ([{"retryDelay": "36s"}], {"retry-after": "5"}, 5.0),
+        ([{"retryDelay": "soon"}, "x", {"retryDelay": 7}], {}, None),
+        ([{"retryDelay": "-1s"}], {}, None),
+        ({"retryDelay": "36s"}, {}, None),
+    ],
+)
+def test_the_wait_that_google_states_in_the_body(
+    details: object, headers: dict[str, str], seconds: float | None
+) -> None:
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": details}
+    body = json.dumps([{"error": error}])
+    failure = parse_response_failure(status=429, headers=headers, body=body)
+    assert (failure.code, failure.retry_after) == ("provider_rate_limited", seconds)
+
+
 def test_every_code_has_a_sentence_that_says_what_to_do() -> None:
     codes: list[ErrorCode] = [
         "provider_auth",
