@@ -6,14 +6,11 @@ the approved one, so a server cannot change it in between.
 """
 
 import asyncio
-import base64
-import binascii
-import json
 import logging
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -26,8 +23,8 @@ from chats.ground.texts import sanitise_text
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
 from chats.providers.transport import build_guarded_client
-from chats.record.images import detect_media_type
 from chats.tool_servers.local_process import run_local_server
+from chats.tool_servers.output import CallOutput, cut_output, read_result_content
 from chats.tool_servers.protocol_errors import format_server_error, is_lost_connection
 from contextpolicy.models import ToolServer
 from contextpolicy.models.tools import LONGEST_DEFINITION
@@ -43,6 +40,8 @@ CONNECT_SECONDS = 10.0
 MOST_TOOLS, MOST_PAGES = 500, 50
 # The maximum bytes of one message with a list of tools.
 LIST_BYTES = 16 * 1024 * 1024
+# The result of a call that asks for more input. This client offers servers no callbacks.
+NEEDS_INPUT = "The tool asked the person for input, which is not possible here."
 # Headers of the protocol, in addition to those of every request.
 HEADERS = frozenset(
     {"mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id"}
@@ -125,29 +124,6 @@ class ServerAccess:
     credential: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputImage:
-    """An image of a result. Its line in the text is `text[start:end]`."""
-
-    data: bytes
-    media_type: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallOutput:
-    """The result of a call: its text and images, and whether the tool reports an error.
-
-    `sent_bytes`: the size of the whole text if it was cut to `TOOL_RESULT_BYTES`; otherwise 0.
-    """
-
-    text: str
-    is_error: bool = False
-    sent_bytes: int = 0
-    images: Sequence[OutputImage] = ()
-
-
 def is_package_installed() -> bool:
     """Return True if tool servers can be used. Imports nothing."""
     return find_spec("mcp") is not None
@@ -194,27 +170,23 @@ async def call_session_tool(
 
     Raises the errors of the package and of its transport, if there is no response.
     """
+    # The package would discard a result that differs from the tool's output schema. The call was
+    # made, and the model can read the result.
+    client.session.validate_tool_result = accept_result  # type: ignore[method-assign,assignment]  # see above
     try:
-        result = await client.session.call_tool(name, dict(arguments))
+        result = await client.session.call_tool(name, dict(arguments), allow_input_required=True)
     except Exception as error:
         text = format_server_error(error)
         if text is None:
             raise
         return CallOutput(text, is_error=True)
+    if getattr(result, "result_type", "") == "input_required":
+        return CallOutput(NEEDS_INPUT, is_error=True)
     return read_result_content(result)
 
 
-def cut_output(output: CallOutput) -> CallOutput:
-    """Return a result whose text is cut to `TOOL_RESULT_BYTES`. Images after the cut are kept."""
-    data = output.text.encode()
-    if len(data) <= settings.TOOL_RESULT_BYTES:
-        return output
-    kept = data[: settings.TOOL_RESULT_BYTES].decode(errors="ignore")
-    images = [
-        replace(image, start=min(image.start, len(kept)), end=min(image.end, len(kept)))
-        for image in output.images
-    ]
-    return CallOutput(kept, output.is_error, len(data), tuple(images))
+async def accept_result(_name: str, _result: Any) -> None:
+    """Accept any result of a tool."""
 
 
 @asynccontextmanager
@@ -316,63 +288,6 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {sanitise_text(str(key)): clean_json(item) for key, item in value.items()}
     return [clean_json(item) for item in value] if isinstance(value, list) else value
-
-
-def read_result_content(result: Any) -> CallOutput:
-    """Return the content of a result as text, with the images in it.
-
-    Content other than text becomes a line that describes it. Structured content is added if no
-    text repeats it, as the protocol recommends.
-    """
-    text, images = "", []
-    for number, block in enumerate(result.content):
-        line = sanitise_text(format_block(block))
-        text += f"\n{line}" if number else line
-        if (data := decode_image(block)) is not None:
-            media_type = detect_media_type(data)
-            images.append(OutputImage(data, media_type, len(text) - len(line), len(text)))
-    has_text = any(block.type == "text" and block.text.strip() for block in result.content)
-    if not has_text and result.structured_content is not None:
-        structured = sanitise_text(json.dumps(result.structured_content, ensure_ascii=False))
-        text += f"\n{structured}" if result.content else structured
-    return CallOutput(text, bool(result.is_error), images=tuple(images))
-
-
-def decode_image(block: Any) -> bytes | None:
-    """Return the bytes of an image block or of a resource with an image.
-
-    None for other blocks, for invalid base64, and for kinds of images that messages cannot have.
-    """
-    resource = getattr(block, "resource", None)
-    given = block.data if block.type == "image" else getattr(resource, "blob", None)
-    if not isinstance(given, str):
-        return None
-    try:
-        data = base64.b64decode(given, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return data if detect_media_type(data) else None
-
-
-def format_block(block: Any) -> str:
-    """Return the text of one block of content, or a line with its kind, name, type and size."""
-    if block.type == "text":
-        return str(block.text)
-    resource = getattr(block, "resource", None)
-    if resource is not None and isinstance(getattr(resource, "text", None), str):
-        return f"[resource {resource.uri}]\n{resource.text}"
-    if block.type == "resource_link":
-        words = (block.name, str(block.uri), block.mime_type, block.description)
-        return f"[link to {', '.join(word for word in dict.fromkeys(words) if word)}]"
-    data = getattr(block, "data", "") or getattr(resource, "blob", "") or ""
-    kind = getattr(block, "mime_type", "") or getattr(resource, "mime_type", "") or "unknown type"
-    name = f" {resource.uri}" if resource is not None else ""
-    return f"[{block.type}{name}, {kind}, {count_decoded_bytes(data):,} bytes, not shown]"
-
-
-def count_decoded_bytes(data: str) -> int:
-    """Return the number of bytes that a base64 text stands for."""
-    return len(data) * 3 // 4 - data[-2:].count("=")
 
 
 def find_failure_code(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from chats.files import attach, reading, uploads
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile, ToolStep, Turn
 from chats.record.images import Bytes
-from chats.tool_servers.client import CallOutput, OutputImage
+from chats.tool_servers.output import CallOutput, OutputImage
 from chats.tool_servers.results import ONLY_IMAGES, format_image_line
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import (

@@ -8,7 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from chats.ground import cancelling
-from chats.tool_servers.client import CallOutput, ToolServerFailed, call_server_tool
+from chats.tool_servers.client import ToolServerFailed, call_server_tool
+from chats.tool_servers.output import CallOutput
 from chats.tool_servers.results import format_failure, format_result, locate_result_text
 from chats.turns.result_images import ReadResult, leave_out_images
 from chats.turns.tool_steps import CallEnding, Outcome, ReadyCall

@@ -11,7 +11,7 @@ from chats.models import Message
 from chats.prompt.tools.history_search import query_in
 from chats.prompt.tools.registry import NO_SKILLS, is_server_call
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.tool_servers.client import CallOutput
+from chats.tool_servers.output import CallOutput
 from chats.turns import references, tool_steps, writes
 from chats.turns.attempt_state import STOP, AttemptState, ConsentRequired
 from chats.turns.call_frames import publish_result, publish_running_calls

@@ -2,18 +2,20 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pytest_django import Settings
 
 from chats.tool_servers.client import (
-    CallOutput,
     ServerAccess,
     ToolServerFailed,
     call_server_tool,
+    call_session_tool,
     list_server_tools,
 )
+from chats.tool_servers.output import CallOutput
 from tests.fakes.tool_server import FakeToolServer, describe
 
 
@@ -86,6 +88,31 @@ def test_each_fault_of_a_call_is_a_code_and_may_have_happened(
         call(server)
     assert (failure.value.code, failure.value.was_sent) == (code, True)
     assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("structured", [None, {"total": "many"}])
+def test_a_result_that_differs_from_its_schema_is_a_result(
+    server: FakeToolServer, structured: dict[str, Any] | None
+) -> None:
+    total = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+    server.tools = [{**describe("echo"), "outputSchema": total}]
+    server.structured = structured
+    assert call(server, text="hello") == CallOutput("echo: hello")
+
+
+def test_a_tool_that_asks_for_input_gets_none() -> None:
+    """Newer versions of the protocol answer a call with a request."""
+
+    class Session:
+        """The session of a server with a newer version."""
+
+        async def call_tool(self, *_given: Any, **_options: Any) -> SimpleNamespace:
+            return SimpleNamespace(result_type="input_required")
+
+    client: Any = SimpleNamespace(session=Session())
+    output = asyncio.run(call_session_tool(client, name="echo", arguments={}))
+    assert output.is_error
+    assert "asked the person for input" in output.text
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
