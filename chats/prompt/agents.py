@@ -235,6 +235,8 @@ def apply_agent_view(
         pins[seen.opening.seq] = seen.opening
     shown = (view.seen(message, counter=counter) for message in given.history)
     limits = [size for size in (given.values.max_bytes, view.max_bytes) if size]
+    # The limit of a team applies to texts, that of a policy to the whole request.
+    is_own_limit = bool(limits) and min(limits) != given.values.max_bytes
     policy = [part for part in given.system if part[0] == "policy"]
     rest = [part for part in given.system if part[0] != "policy"]
     return replace(
@@ -251,4 +253,5 @@ def apply_agent_view(
         ),
         pins=tuple(pins[seq] for seq in sorted(pins)),
         strict_roles=True,
+        counts_images=given.counts_images and not is_own_limit,
     )

@@ -202,6 +202,8 @@ def load_prompt_facts(
         background=asked.background,
         last_seq=asked.last_seq,
         strict_roles=choice.model.strict_roles,
+        # Other models get a line for each image.
+        counts_images=choice.model.takes_images,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
     return replace(given, calibration=choice.model.factors.of(measure_prompt_scripts(given)))

@@ -10,8 +10,21 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine.compose.assembly import AssembledContext, WindowNeeded, compose_context
 from contextpolicy.engine.history.tool_rules import find_stubbed_results, format_result_stub
-from contextpolicy.engine.messages.messages import Message, TextPart, ToolCallPart, ToolResultPart
-from contextpolicy.engine.messages.segments import count_tool_bytes, count_wire_bytes
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    WireMessage,
+)
+from contextpolicy.engine.messages.segments import (
+    Scale,
+    count_image_bytes,
+    count_tool_bytes,
+    count_wire_bytes,
+)
 from contextpolicy.engine.policy.budget import PolicyImpossible, QuestionTooLarge
 from contextpolicy.engine.policy.policy import (
     PolicyValues,
@@ -147,6 +160,45 @@ def test_inv_09_what_must_be_sent_and_is_over_the_bytes_is_refused() -> None:
         compose_context(given((), values=values, question=(message(1, "日" * 200),)))
     with pytest.raises(PolicyImpossible, match="max_bytes is 500"):
         compose_context(given((), values=values, system=(("policy", "日" * 200),)))
+
+
+def build_image_message(seq: int, image: Image, text: str = "Look.") -> Message:
+    """Return a message of the user with a text and an image."""
+    parts = (TextPart(text), FilePart("image/png", "", image.reference))
+    return replace(message(seq, text), parts=parts)
+
+
+STORED = Image(85, sha256="a" * 64, size=30_000)
+LINKED = Image(85, url=f"https://example.com/{'b' * 480}")
+
+
+@pytest.mark.requirement("S3.4")
+@pytest.mark.parametrize(("image", "size"), [(STORED, 40_000), (LINKED, 500)])
+def test_images_count_as_they_are_sent(image: Image, size: int) -> None:
+    wires = [
+        WireMessage("user", "Look.", images=((0, FilePart("image/png", "", image.reference)),))
+    ]
+    assert count_image_bytes(wires) == size
+    assert Scale(100, 1_000).measure(wires) == len("Look.")
+    assert Scale(100, 1_000, counts_images=True).measure(wires) == len("Look.") + size
+
+
+@pytest.mark.requirement("S3.4")
+def test_a_prompt_with_images_is_within_its_bytes() -> None:
+    history = tuple(
+        build_image_message(seq, STORED) if seq % 2 else message(seq, "Nice.", role="assistant")
+        for seq in range(1, 9)
+    )
+    values = sliding(max_bytes=100_000)
+    facts = given(history, values=values)
+    assert len(sent(composed(facts))) == 8
+    context = composed(replace(facts, counts_images=True))
+    assert count_wire_bytes(context.messages) + count_image_bytes(context.messages) <= 100_000
+    assert count_image_bytes(context.messages) > 0
+    question = (build_image_message(1, replace(STORED, size=90_000)),)
+    large = replace(given((), values=values, question=question), counts_images=True)
+    with pytest.raises(QuestionTooLarge, match="allow more bytes"):
+        compose_context(large)
 
 
 @pytest.mark.requirement("S2.2")

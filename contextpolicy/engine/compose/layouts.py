@@ -25,7 +25,6 @@ from contextpolicy.engine.messages.segments import (
     build_message_block,
     compute_text_ref,
     count_tool_bytes,
-    count_wire_bytes,
     format_tools_text,
 )
 from contextpolicy.engine.messages.tokens import (
@@ -201,9 +200,8 @@ class Maker:
 
     def weighed(self, segments: tuple[Segment, ...], wires: tuple[WireMessage, ...]) -> Block:
         tokens = sum(segment.tokens for segment in segments)
-        return Block(
-            segments, wires, self.scale.weight(tokens, count_wire_bytes(wires) + JOINT_BYTES)
-        )
+        size = self.scale.measure(wires) + JOINT_BYTES
+        return Block(segments, wires, self.scale.weight(tokens, size))
 
     def store_text(self, text: str) -> str:
         """Store a text that is not a stored message, and return its SHA-256 as the reference."""
@@ -214,7 +212,7 @@ class Maker:
     def _weigh_entry(self, made: Entry) -> Entry:
         if self.scale.max_bytes is None:
             return made
-        size = count_wire_bytes(made.wires) + JOINT_BYTES
+        size = self.scale.measure(made.wires) + JOINT_BYTES
         return made._replace(weight=self.scale.weight(made.tokens, size))
 
 

@@ -54,7 +54,7 @@ class PromptFacts:
     `background`: knowledge from outside the chat; with `tail`, any further text, it makes one user
     block. `calibration`: provider's tokens per local token. `strict_roles`: the provider requires
     alternating roles, user first. `form`: the text form of an agent's prompt, instead of the
-    policy's layout; empty for none.
+    policy's layout; empty for none. `counts_images`: the byte limit also applies to images.
     """
 
     values: PolicyValues
@@ -73,6 +73,7 @@ class PromptFacts:
     calibration: float = 1.0
     strict_roles: bool = False
     form: str = ""
+    counts_images: bool = False
 
 
 def build_prompt_maker(
@@ -102,7 +103,7 @@ class Pieces:
             values=values,
             form=facts.form,
             counter=facts.counter,
-            scale=Scale(limit, values.max_bytes),
+            scale=Scale(limit, values.max_bytes, facts.counts_images),
             stubbed=find_stubbed_results(found.live, values=values),
         )
         self.system = self.maker.system(filter_system_parts(facts.system, values=values))
@@ -223,8 +224,9 @@ class Pieces:
             facts.tools
         )
         system_bytes += self.maker.frame_bytes + JOINT_BYTES * len(asked)
+        asked_bytes = scale.measure(asked)
         require_prompt_bytes(
-            max_bytes=facts.values.max_bytes, system=system_bytes, question=count_wire_bytes(asked)
+            max_bytes=facts.values.max_bytes, system=system_bytes, question=asked_bytes
         )
         tokens = require_prompt_room(
             limit=self.limit,
@@ -233,7 +235,7 @@ class Pieces:
             question=count_block_tokens(required) + sum(item.tokens for item in continued),
             has_files=any(isinstance(p, FilePart) for m in facts.question for p in m.parts),
         )
-        return scale.weight(tokens, system_bytes + count_wire_bytes(asked))
+        return scale.weight(tokens, system_bytes + asked_bytes)
 
 
 def _is_sent(step: Message) -> bool:

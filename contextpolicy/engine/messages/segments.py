@@ -91,6 +91,13 @@ class Scale:
 
     limit: int
     max_bytes: int | None
+    # The byte limit also applies to the images of messages.
+    counts_images: bool = False
+
+    def measure(self, wires: Sequence[WireMessage]) -> int:
+        """Return the size of wire messages in bytes, as far as the byte limit applies to it."""
+        size = count_wire_bytes(wires)
+        return size + count_image_bytes(wires) if self.counts_images else size
 
     def weight(self, tokens: int, size: int) -> int:
         """Return the weight of a piece of `tokens` tokens and `size` bytes."""
@@ -127,6 +134,12 @@ def count_wire_bytes(wires: Iterable[WireMessage]) -> int:
         + sum(_size(call.name) + _size(call.arguments) for call in wire.tool_calls)
         for wire in wires
     )
+
+
+def count_image_bytes(wires: Iterable[WireMessage]) -> int:
+    """Count the bytes of the images of wire messages as they are sent: as base64, or as URLs."""
+    images = (part.image for wire in wires for _, part in wire.images)
+    return sum(-(-image.size // 3) * 4 + len(image.url) for image in images if image)
 
 
 def count_tool_bytes(tools: Sequence[ToolSpec]) -> int:

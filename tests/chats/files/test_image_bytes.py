@@ -1,0 +1,47 @@
+"""Images count towards the byte limit of a policy, if the model gets them."""
+
+import io
+import os
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from chats.models import StoredFile, Turn
+from contextpolicy.models import ModelSpec
+from tests.chats.api.conftest import set_policy
+from tests.support.file_uploads import Read
+from tests.support.files_in_chats import Work, get_accepted_turn
+
+__all__ = ["set_policy"]
+
+
+def make_noise() -> bytes:
+    """Return an image of about 90 kB, also after compression."""
+    held = io.BytesIO()
+    Image.frombytes("RGB", (200, 150), os.urandom(200 * 150 * 3)).save(held, "PNG")
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("takes_images", [True, False])
+def test_an_image_above_the_byte_limit_is_refused_if_the_model_gets_it(
+    read: Read,
+    send: Any,
+    work: Work,
+    demo_model: ModelSpec,
+    set_policy: Any,
+    *,
+    takes_images: bool,
+) -> None:
+    set_policy(max_bytes=20_000)
+    ModelSpec.objects.filter(pk=demo_model.pk).update(takes_images=takes_images)
+    own = read(make_noise(), "noise.png")
+    assert (StoredFile.objects.get(pk=own["id"]).copy_size or 0) > 20_000
+    turn = get_accepted_turn(send(own["id"]))
+    work(turn)
+    turn = Turn.objects.get(pk=turn.pk)
+    if takes_images:
+        assert turn.status == "failed"
+        assert "max_bytes 20,000" in turn.error_sentence
+    else:
+        assert turn.status == "completed"
