@@ -17,6 +17,7 @@ from chats.providers import anthropic_wire, wire
 from chats.providers.base import ProviderRequest
 from chats.providers.call_ids import ID_FORMS, has_other_ids
 from chats.providers.kinds import ANTHROPIC_VERSION
+from chats.providers.required_fields import FILLS, Fill, list_effective_fills
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.segments import Segment, compute_text_ref
 from contextpolicy.models import ModelSpec
@@ -214,9 +215,7 @@ def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
     usual = wire.build_openai_body(request)
     has_images = wire.has_result_images(usual)
     options: dict[str, Sequence[Any]] = {
-        "fills_roles": (False, True)
-        if has_images or wire.has_missing_replies(usual["messages"])
-        else (False,),
+        "fills": list_possible_fills(request),
         "id_form": [
             form
             for form in ID_FORMS
@@ -230,6 +229,18 @@ def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
     }
     for values in product(*options.values()):
         yield dict(zip(options, values, strict=True))
+
+
+def list_possible_fills(request: ProviderRequest) -> list[Sequence[Fill]]:
+    """Return the additions that a server may require in a request, none first.
+
+    No known server requires several of them.
+    """
+    found: set[Fill] = set()
+    for in_results in (True, False):
+        body = wire.build_openai_body(request, takes_result_images=in_results)
+        found.update(list_effective_fills(body["messages"]))
+    return [(), *((fill,) for fill in FILLS if fill in found)]
 
 
 def serialise_body(body: Mapping[str, Any]) -> str:

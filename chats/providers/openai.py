@@ -5,7 +5,6 @@ client; `reading` reads the response.
 """
 
 import asyncio
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -19,8 +18,9 @@ from chats.providers.chunks import ReplyReader
 from chats.providers.failures import parse_response_failure
 from chats.providers.output_limits import find_output_limit, is_limit_exceeded, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
+from chats.providers.required_fields import Fill, find_required_fill, list_effective_fills
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
-from chats.providers.wire import build_openai_body, has_missing_replies, has_result_images
+from chats.providers.wire import build_openai_body, has_result_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,9 @@ class _Dialect:
     limit_name: str = "max_tokens"
     takes_result_images: bool = True
     id_form: IdForm = "stored"
-    fills_roles: bool = False
+    fills: tuple[Fill, ...] = ()
     # The model's limit of output tokens. None: it refused no request.
     most_output: int | None = None
-
-
-# Errors for a user message after a tool result: Mistral, and the chat templates of its models.
-_ROLES = re.compile(r"unexpected role 'user' after role 'tool'|roles must alternate", re.IGNORECASE)
 
 
 class OpenAIProvider(HttpProvider):
@@ -103,7 +99,7 @@ class OpenAIProvider(HttpProvider):
             takes_usage_option=dialect.takes_usage_option,
             takes_result_images=dialect.takes_result_images,
             id_form=dialect.id_form,
-            fills_roles=dialect.fills_roles,
+            fills=dialect.fills,
         )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # Streamed even for a whole reply, so that its length is limited as it arrives.
@@ -129,9 +125,11 @@ def _adapt_dialect(
     form = find_required_form(body, form=dialect.id_form, messages=request.messages)
     if form is not None:
         return replace(dialect, id_form=form)
-    if _ROLES.search(body) and not dialect.fills_roles:
+    fill = find_required_fill(body, fills=dialect.fills)
+    if fill is not None:
         sent = build_openai_body(request, takes_result_images=dialect.takes_result_images)
-        return replace(dialect, fills_roles=has_missing_replies(sent["messages"]))
+        has_effect = fill in list_effective_fills(sent["messages"])
+        return replace(dialect, fills=(*dialect.fills, fill)) if has_effect else dialect
     limit = find_output_limit(body)
     if limit is not None and is_limit_exceeded(request, limit) and limit != dialect.most_output:
         return replace(dialect, most_output=limit)

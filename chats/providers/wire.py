@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest, find_image_url
 from chats.providers.call_ids import IdForm, format_call_id
+from chats.providers.required_fields import Fill, fill_messages
 from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages.messages import (
     JOINT,
@@ -29,8 +29,6 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # tool result, the other precedes the images.
 IMAGE_BELOW = "[Image: see the next message]"
 RESULT_IMAGES = "[The images of the tool results above]"
-# A reply for servers that refuse a user message after a tool result, as Mistral's models do.
-AFTER_RESULTS = "OK."
 _OWN_FIELDS = frozenset(
     {
         "model",
@@ -52,7 +50,7 @@ def build_openai_body(
     takes_result_images: bool = True,
     cleans_names: bool = True,
     id_form: IdForm = "stored",
-    fills_roles: bool = False,
+    fills: Collection[Fill] = (),
 ) -> dict[str, Any]:
     """Return the body of a call. The options depend on what the server accepts.
 
@@ -73,8 +71,7 @@ def build_openai_body(
     ]
     if not takes_result_images:
         body["messages"] = list(move_result_images(body["messages"]))
-    if fills_roles:
-        body["messages"] = list(fill_missing_replies(body["messages"]))
+    body["messages"] = fill_messages(body["messages"], fills=fills)
     if request.prefill == "marked":
         body["messages"][-1]["prefix"] = True
     if request.prefill and body.get("continue_final_message") is True:
@@ -117,22 +114,6 @@ def move_result_images(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str,
             yield {**message, "content": JOINT.join(texts)}
         else:
             yield message
-
-
-def fill_missing_replies(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the messages, with a short reply between a tool result and a user message."""
-    before = ""
-    for message in messages:
-        if before == "tool" and message["role"] == "user":
-            yield {"role": "assistant", "content": AFTER_RESULTS}
-        before = message["role"]
-        yield message
-
-
-def has_missing_replies(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if a user message follows a tool result."""
-    roles = [message["role"] for message in messages]
-    return ("tool", "user") in pairwise(roles)
 
 
 def open_loop(messages: Sequence[WireMessage]) -> int:

@@ -73,7 +73,7 @@ TOO_LONG = {
         "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m"
     ),
 }
-# Mistral's error for a user message after a tool result.
+# Errors for what is missing in messages: Mistral, DeepSeek, Gemini.
 WRONG_ORDER = {
     "object": "error",
     "message": "Unexpected role 'user' after role 'tool'",
@@ -81,12 +81,26 @@ WRONG_ORDER = {
     "param": None,
     "code": "3230",
 }
+NO_THOUGHTS = "The `reasoning_content` in the thinking mode must be passed back to the API."
+NO_SIGNATURE = (
+    "Function call is missing a thought_signature in functionCall parts. This is required for "
+    "tools to work correctly."
+)
 
 
-def has_wrong_order(body: dict[str, Any]) -> bool:
-    """Return True if a user message follows a tool result."""
-    roles = [each["role"] for each in body.get("messages", ())]
-    return ("tool", "user") in pairwise(roles)
+def find_missing_part(rule: str, body: dict[str, Any]) -> tuple[int, Any] | None:
+    """Return the error for a message without what a server with this rule requires."""
+    messages = body.get("messages", ())
+    roles = [each["role"] for each in messages]
+    replies = [each for each in messages if each["role"] == "assistant"]
+    if rule == "user_after_tool" and ("tool", "user") in pairwise(roles):
+        return 400, WRONG_ORDER
+    if rule == "no_thoughts" and not all(each.get("reasoning_content") for each in replies):
+        return 400, {"error": {"message": NO_THOUGHTS, "type": "invalid_request_error"}}
+    calls = [each["tool_calls"][0] for each in replies if each.get("tool_calls")]
+    if rule == "no_signatures" and not all("extra_content" in call for call in calls):
+        return 400, [{"error": {"code": 400, "message": NO_SIGNATURE}}]
+    return None
 
 
 def find_id_error(rule: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
@@ -109,8 +123,8 @@ def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | N
         return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
     if options.reject == "long_replies" and (output_limit(body) or 0) > 8192:
         return 400, {"error": TOO_LONG}
-    if options.reject == "user_after_tool" and has_wrong_order(body):
-        return 400, WRONG_ORDER
+    if (missing := find_missing_part(options.reject, body)) is not None:
+        return missing
     if (refused := find_id_error(options.reject, body)) is not None:
         return refused
     if options.reject and options.reject in body:

@@ -15,11 +15,13 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.required_fields import FILLS, find_required_fill, list_effective_fills
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
 from contextpolicy.engine.messages.segments import compute_text_ref
 from tests.fakes.calls import QUICK, adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
+from tests.fakes.replies import NO_SIGNATURE, NO_THOUGHTS
 
 SEARCH = ToolSpec("search", "Search the archive.", {"type": "object", "properties": {}})
 
@@ -157,6 +159,68 @@ def test_a_server_that_refuses_a_question_after_a_result_gets_a_reply_between(
     assert len(roles) == (1 if stored else 2)
     forms = map(compute_text_ref, serialise_request_forms(request, is_anthropic=False))
     assert request.sent.sha256 in set(forms)
+
+
+@pytest.mark.parametrize("rule", ["no_thoughts", "no_signatures"])
+def test_a_server_that_requires_fields_of_another_model_gets_a_placeholder(
+    openai_server: FakeServer, rule: str
+) -> None:
+    openai_server.configure(reject=rule)
+    calls = (ToolCallPart("c1", "search", "{}"), ToolCallPart("c2", "search", "{}"))
+    messages = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", calls),
+        WireMessage("tool", "Found.", (), "c1"),
+        WireMessage("tool", "Found.", (), "c2"),
+        WireMessage("assistant", "Here."),
+        WireMessage("user", "And now?"),
+    )
+    request = asked("", messages=messages)
+    provider = adapter_to(openai_server)
+    assert call(provider, request)[-1] == Finished("stop")
+    first, second = (record["body"]["messages"] for record in openai_server.requests())
+    if rule == "no_thoughts":
+        assert [wire.get("reasoning_content") for wire in second] == [
+            None,
+            " ",
+            None,
+            None,
+            " ",
+            None,
+        ]
+    else:
+        assert ["extra_content" in each for each in second[1]["tool_calls"]] == [True, False]
+    assert not any("reasoning_content" in wire for wire in first)
+    forms = map(compute_text_ref, serialise_request_forms(request, is_anthropic=False))
+    assert request.sent.sha256 in set(forms)
+
+
+@pytest.mark.parametrize(
+    ("error", "fill"),
+    [
+        ("Unexpected role 'user' after role 'tool'", "replies"),
+        ("After the optional system message, conversation roles must alternate", "replies"),
+        ("Missing `reasoning_content` field in the assistant message at index 2", "thoughts"),
+        (NO_THOUGHTS, "thoughts"),
+        ("thinking is enabled but reasoning_content is missing in assistant message", "thoughts"),
+        (NO_SIGNATURE, "signatures"),
+        ("Unsupported parameter: 'max_tokens'.", None),
+    ],
+)
+def test_errors_for_missing_parts(error: str, fill: Any) -> None:
+    assert find_required_fill(error, fills=()) == fill
+    # A server that refuses the placeholder gets no other one.
+    assert find_required_fill(error, fills=FILLS) is None
+
+
+def test_placeholders_change_only_messages_that_need_them() -> None:
+    question = {"role": "user", "content": "Find it."}
+    assert list_effective_fills([question]) == []
+    call = {"id": "c1", "extra_content": {"google": {}}}
+    reply = {"role": "assistant", "reasoning_content": "Hm.", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "Found."}
+    assert list_effective_fills([question, reply, result]) == []
+    assert list_effective_fills([question, reply, result, question]) == ["replies"]
 
 
 def test_other_rejections_are_not_repeated(server: FakeServer) -> None:
