@@ -132,7 +132,7 @@ class ReplyReader:
             self.end.note_chunk(has_output=has_output, reason=reason)
 
     def _note_usage(self, usage: object) -> None:
-        """Store a server's usage. Each report replaces the one before."""
+        """Store a server's usage. Each report replaces the previous one."""
         if isinstance(usage, dict) and usage:
             self._usage = _usage_report(usage)
 

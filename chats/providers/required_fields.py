@@ -1,7 +1,7 @@
-"""Adds what some servers require in the messages of a request, and others refuse or ignore.
+"""Adds fields and messages that some servers require in a request, and others refuse or ignore.
 
-The product does not store it, or another model wrote the message. A server gets it only after it
-refused a request without it.
+The product does not store them, or another model wrote the message. A server gets them only after
+it refused a request without them.
 """
 
 import re
@@ -35,16 +35,16 @@ Message = dict[str, Any]
 
 
 def find_required_fill(error: str, *, fills: Collection[Fill]) -> Fill | None:
-    """Return what a server's error asks for; None if nothing, or if the request had it.
+    """Return the addition that a server's error asks for; None if the request had it.
 
-    `fills`: what was added to the request.
+    None also for other errors. `fills`: the additions of the request.
     """
     found = (fill for fill, pattern in _ERRORS.items() if pattern.search(error))
     return next((fill for fill in found if fill not in fills), None)
 
 
 def fill_messages(messages: Sequence[Message], *, fills: Collection[Fill]) -> list[Message]:
-    """Return the messages of a request body with what its server requires."""
+    """Return the messages of a request body with the additions that its server requires."""
     filled = list(messages)
     if "replies" in fills:
         filled = list(_fill_replies(filled))

@@ -73,7 +73,7 @@ TOO_LONG = {
         "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m"
     ),
 }
-# Errors for what is missing in messages: Mistral, DeepSeek, Gemini.
+# Errors for missing messages and fields: Mistral, DeepSeek, Gemini.
 WRONG_ORDER = {
     "object": "error",
     "message": "Unexpected role 'user' after role 'tool'",
@@ -89,7 +89,7 @@ NO_SIGNATURE = (
 
 
 def find_missing_part(rule: str, body: dict[str, Any]) -> tuple[int, Any] | None:
-    """Return the error for a message without what a server with this rule requires."""
+    """Return the error for messages that lack the requirement of a server with this rule."""
     messages = body.get("messages", ())
     roles = [each["role"] for each in messages]
     replies = [each for each in messages if each["role"] == "assistant"]

@@ -137,7 +137,7 @@ def count_wire_bytes(wires: Iterable[WireMessage]) -> int:
 
 
 def count_image_bytes(wires: Iterable[WireMessage]) -> int:
-    """Count the bytes of the images of wire messages as they are sent: as base64, or as URLs."""
+    """Count the bytes of the images of wire messages: of their base64 text, or of their URLs."""
     images = (part.image for wire in wires for _, part in wire.images)
     return sum(-(-image.size // 3) * 4 + len(image.url) for image in images if image)
 
