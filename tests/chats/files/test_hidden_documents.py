@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.actions.lifecycle import create_chat
+from chats.files import excerpts
 from chats.models import Branch, Chat, Compaction, FileExcerpt, Message
 from chats.prompt.tools import file_read
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
@@ -162,3 +163,16 @@ def test_an_excluded_message_gives_no_excerpt(
     assert not FileExcerpt.objects.exists()
     assert file_read.NONE not in join_prompt(worker)
     assert not_rebuilt(some=True) == []
+
+
+@pytest.mark.usefixtures("read_document", "built_again")
+def test_only_the_newest_documents_are_searched_up_to_a_limit(
+    hide: Any, read: Read, send: Any, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = read(f"{BUDGET.replace('48', '49')} {'Quiet. ' * 50}".encode(), "newer.txt")
+    work(get_accepted_turn(send(newer["id"], text="And this one")), SEEN)
+    hide("summary")
+    monkeypatch.setattr(excerpts, "MOST_CHARACTERS", len(DOCUMENT))
+    text = join_prompt(work(get_accepted_turn(send(text=QUESTION)), SEEN))
+    assert "49,213 euros" in text
+    assert BUDGET not in text
