@@ -12,11 +12,10 @@ from django.conf import settings
 from chats.exchange import bounds, pictures
 from chats.exchange.drafts import ChatDraft, Node, OriginalFile
 from chats.exchange.import_sources import FileRead
-from chats.exchange.inline_images import InlineImages
+from chats.exchange.inline_images import InlineImages, is_copied_by_imports
 from chats.exchange.originals import NO_FILE
 from chats.files import scanning
 from chats.files.extractors import MOST_CHARACTERS
-from chats.files.image_metadata import needs_image_copy
 from chats.files.inline import name_image
 from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.files import CLEANED_LINE, Document
@@ -95,15 +94,15 @@ class ChatAssets:
         name = part.name or name
         if part.media_type == DOCUMENT and not guess_media_type(name).startswith("image/"):
             return self.attach_document(entry, name=name)
-        if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
+        if entry.file_size > settings.FILE_BYTES:
             self.losses.append(f"image_dropped:{entry.filename[:40]}")
             return part
-        data = pictures.read_image(self.assets.archive, entry.filename)
+        data = bounds.read_entry(self.assets.archive, entry.filename, most=settings.FILE_BYTES)
         media_type = detect_media_type(data)
         if not media_type:
             return part
         sha256 = hashlib.sha256(data).hexdigest()
-        if needs_image_copy(data):
+        if is_copied_by_imports(data):
             return self.attach_copy(Bytes(media_type, data), part=part, name=name)
         if code := scanning.scan_bytes(data):
             self.losses.append(f"{pictures.SCAN_LOSSES[code]}:{sha256[:12]}")

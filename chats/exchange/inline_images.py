@@ -84,11 +84,11 @@ class InlineImages(Mapping[str, Bytes]):
     def store(self, image: Bytes, *, given: str) -> FilePart:
         """Store the bytes of an image whose hash is `given`, or the loss, and return the part."""
         sha256 = given
-        if len(image.data) > settings.GATEWAY_IMAGE_BYTES:
+        if len(image.data) > settings.FILE_BYTES:
             self.losses[given] = build_image_loss(given)
         elif code := scanning.scan_bytes(image.data):
             self.losses[given] = f"{SCAN_LOSSES[code]}:{given[:12]}"
-        elif needs_image_copy(image.data):
+        elif is_copied_by_imports(image.data):
             copy, _ = reading.make_image_copy(image.data)
             if copy is None:
                 self.losses[given] = build_image_loss(given)
@@ -98,6 +98,11 @@ class InlineImages(Mapping[str, Bytes]):
             self.places[sha256] = self.shelf.put(format_data_url(image.media_type, image.data))
         own = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(image.data))
         return FilePart(image.media_type, "", own.reference)
+
+
+def is_copied_by_imports(data: bytes) -> bool:
+    """Return True if an import stores the copy of an image."""
+    return len(data) > settings.GATEWAY_IMAGE_BYTES or needs_image_copy(data)
 
 
 def has_data_url(part: Part) -> bool:

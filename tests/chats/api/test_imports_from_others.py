@@ -10,13 +10,10 @@ import pytest
 from PIL import Image
 from pytest_django.fixtures import Settings
 
-from chats.files.excerpts import find_file_excerpts
-from chats.models import Branch, Chat, Message, MessageFile, MessageImage, StoredFile
+from chats.models import Branch, Chat, Message, MessageImage
 from chats.record.images import format_data_url
-from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
-from tests.chats.files.sample_files import make_pdf, make_png
 from tests.support.exchange_files import (
     PNG,
     build_chatgpt_node,
@@ -25,7 +22,6 @@ from tests.support.exchange_files import (
     list_path_texts,
     zip_entries,
 )
-from tests.support.file_uploads import read_like_a_worker
 from tests.support.files_in_chats import dump_database
 
 pytestmark = pytest.mark.usefixtures("streams")
@@ -311,82 +307,9 @@ def test_images_in_the_archive_of_chatgpt_are_imported(
     assert names[:2] == ["cat photo.png", "0000-sanitized.png"]
 
 
-def build_attached_chat(*attached: dict[str, Any]) -> bytes:
-    """Return a ChatGPT export with a message that has these attachments."""
-    chat = json.loads(build_pictured_chat("file-service://file-Ab1"))
-    (node,) = (
-        node
-        for node in chat[0]["mapping"].values()
-        if ((node.get("message") or {}).get("author") or {}).get("role") == "user"
-    )
-    node["message"]["metadata"] = {"attachments": list(attached)}
-    return json.dumps(chat).encode()
-
-
-def zip_files(**entries: bytes) -> bytes:
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:
-        for name, content in entries.items():
-            archive.writestr(name.replace("__", "-").replace("_dot_", "."), content)
-    return held.getvalue()
-
-
-def test_documents_in_the_archive_of_chatgpt_are_imported(of_alice: Program) -> None:
-    report = make_pdf(*["The hotel is in Alfama."] * 3)
-    data = build_attached_chat(
-        {"id": "file-Ab1", "name": "cat.png", "mimeType": "image/png"},
-        {"id": "file-Pdf", "name": "report.pdf", "mimeType": "application/pdf"},
-        {"id": "file-Gone", "name": "gone.docx"},
-        {"id": "file-Exe", "name": "setup.exe"},
-        {"id": "file-Pic", "name": "map.png"},
-        "no object",
-        {"id": 7},
-    )
-    archive = zip_files(
-        conversations_dot_json=data,
-        file__Ab1__cat_dot_png=PNG,
-        file__Pdf__report_dot_pdf=report,
-        file__Exe__setup_dot_exe=b"MZ" + bytes(range(256)) * 40,
-        file__Pic__map_dot_png=make_png(3, 4),
-    )
-    chat = brought(of_alice, archive)
-    kinds = sorted(loss.partition(":")[0] for loss in chat["losses"])
-    assert kinds == ["file_by_name_only", "file_by_name_only", "file_dropped"]
-    assert MessageImage.objects.filter(message__branch__chat=chat["chat"]).count() == 2
-    (link,) = MessageFile.objects.filter(message__branch__chat=chat["chat"])
-    assert (link.file.name, link.file.kind, link.file.sha256) == (
-        "report.pdf",
-        "pdf",
-        hashlib.sha256(report).hexdigest(),
-    )
-    names = [part["name"] for part in link.message.parts if part["type"] == "file"]
-    assert names == ["cat.png", "report.pdf", "gone.docx", "setup.exe", "map.png", ""]
-    read_like_a_worker(str(link.file.pk))
-    branch = Branch.objects.get(chat=chat["chat"])
-    found = find_file_excerpts(
-        branch,
-        question="Where is the hotel?",
-        before=branch.last_seq + 1,
-        sent=[],
-        room=1_000,
-        counter=ApproximateCounter(),
-    )
-    assert found
-    again = bring(of_alice, archive)
-    assert (again.row["added"], StoredFile.objects.count()) == (0, 1)
-
-
-def test_a_large_document_is_named_and_not_imported(of_alice: Program, settings: Settings) -> None:
-    settings.FILE_BYTES = 10
-    data = build_attached_chat({"id": "file-Txt", "name": "notes.txt"})
-    archive = zip_files(conversations_dot_json=data, file__Txt__notes_dot_txt=b"x" * 11)
-    chat = brought(of_alice, archive)
-    assert "file_dropped" in [loss.partition(":")[0] for loss in chat["losses"]]
-    assert "notes.txt" in str(Message.objects.get(role="user").parts)
-    assert not StoredFile.objects.exists()
-
-
-def test_imported_photos_are_copies_without_their_place(of_alice: Program) -> None:
+def test_imported_photos_are_copies_without_their_place(
+    of_alice: Program, settings: Settings
+) -> None:
     photo, text = make_photo(), PLACE.decode()
     url = format_data_url("image/jpeg", photo)
     part = {"type": "file", "mediaType": "image/jpeg", "url": url, "filename": "home.jpg"}
@@ -398,6 +321,8 @@ def test_imported_photos_are_copies_without_their_place(of_alice: Program) -> No
     with zipfile.ZipFile(held, "w") as archive:
         archive.writestr("conversations.json", build_pictured_chat("file-service://file-Ab1"))
         archive.writestr("file-Ab1-home.jpg", photo)
+    # Larger images than those of requests are copied too.
+    settings.GATEWAY_IMAGE_BYTES = 100
     for data in (lines, json.dumps([webui]).encode(), held.getvalue()):
         chat = brought(of_alice, data)
         assert chat["losses"] == []
