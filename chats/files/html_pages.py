@@ -20,7 +20,6 @@ BLOCKS = frozenset(
 CELLS = frozenset({"td", "th"})
 # Code points without characters: the border of two cells, and a space that is kept.
 BORDER, SPACE = "\ufdd0", "\ufdd1"
-BORDERS = re.compile(rf"\s*{BORDER}\s*")
 
 
 class TextOfPage(HTMLParser):
@@ -78,6 +77,6 @@ def read_html(path: Path) -> Iterator[tuple[int, str]]:
     source = decode_text(path.read_bytes(), is_page=True)
     page.feed(source.replace(BORDER, " ").replace(SPACE, " "))
     page.close()
-    text = BORDERS.sub(" | ", "".join(page.texts))
+    text = " | ".join(cell.strip() for cell in "".join(page.texts).split(BORDER))
     lines = (" ".join(line.split()).replace(SPACE, " ").rstrip() for line in text.split("\n"))
     yield 0, "\n".join(line for line in lines if line)

@@ -1,6 +1,7 @@
 """Documents as people really have them: forms, comments, scans between texts, damaged encodings."""
 
 import io
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -154,3 +155,10 @@ def test_an_image_with_a_long_text_is_copied_without_it(tmp_path: Path) -> None:
 )
 def test_the_label_of_an_excerpt_has_no_delimiters(name: str, page: int, label: str) -> None:
     assert format_place(name, page) == label
+
+
+def test_a_page_of_many_empty_elements_is_read_quickly(tmp_path: Path) -> None:
+    begin = time.process_time()
+    assert read("html", b"<!DOCTYPE html>" + b"<div>" * 100_000 + b"x", tmp_path) == "x"
+    # Quadratic time would take 25 seconds.
+    assert time.process_time() - begin < 8
