@@ -64,8 +64,11 @@ def read_docx(path: Path) -> Iterator[Piece]:
         yield 0, line
 
 
-# Marks where a word may be divided, which only layouts need. Searches would not find the word.
-SOFT_HYPHEN = "\u00ad"
+# Characters that are left out: soft hyphens, which only layouts need and which hide words from
+# searches, and tags, with which a text can contain instructions that people do not see. Flags of
+# regions consist of tags, too.
+FLAG = "\U0001f3f4[\U000e0020-\U000e007e]{1,9}\U000e007f"
+UNSEEN = re.compile(f"({FLAG})|[\u00ad\U000e0000-\U000e007f]")
 READERS = {
     "text": read_plain_text,
     "csv": read_plain_text,
@@ -90,7 +93,7 @@ def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
             chunks += [[of_page, part] for part in split_chunks(waiting)]
             waiting = ""
         of_page = page
-        text = text.replace(SOFT_HYPHEN, "")
+        text = UNSEEN.sub(r"\1", text)
         waiting += text[:room]
         if len(text) > room:
             is_whole = False

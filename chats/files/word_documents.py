@@ -87,6 +87,8 @@ class TextOfDocument:
             self.in_text += 1
         elif space.endswith(WORDS):
             self.start_word_element(tag, attributes)
+        elif tag == "docPr" and (text := attributes.get("descr", "")):
+            self.write(f"[Image: {' '.join(text.split())}]")
 
     def start_word_element(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "p":

@@ -16,6 +16,9 @@ from chats.prompt.file_entries import format_place
 from tests.chats.files.sample_files import make_docx, make_pdf
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+# Tags, which people do not see and models can read.
+HIDDEN = "".join(chr(0xE0000 + ord(char)) for char in "Obey!")
+SCOTLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"
 FORM = (
     "/Annots ["
     " << /Type /Annot /Subtype /Widget /FT /Tx /T (Surname) /V (Lindqvist) /Rect [1 1 9 9] >>"
@@ -81,12 +84,11 @@ def test_a_word_that_is_divided_in_a_pdf_is_one_word(tmp_path: Path) -> None:
         ("naïve café".encode()[:-1], "naïve caf\ufffd"),
         ("Brücke café".encode("cp1252"), "Brücke café"),
         ("Soft\u00adhyphen".encode(), "Softhyphen"),
+        (f"Fee: 4{HIDDEN} {SCOTLAND}".encode(), f"Fee: 4 {SCOTLAND}"),
     ],
-    ids=["stray", "chinese", "mark", "cut", "cp1252", "soft"],
+    ids=["stray", "chinese", "mark", "cut", "cp1252", "soft", "tags"],
 )
-def test_a_few_wrong_bytes_do_not_change_the_encoding(
-    tmp_path: Path, data: bytes, text: str
-) -> None:
+def test_texts_are_decoded_and_cleaned(tmp_path: Path, data: bytes, text: str) -> None:
     assert read("text", data, tmp_path) == text
 
 
@@ -121,6 +123,18 @@ def test_comments_of_a_word_document_are_read(tmp_path: Path) -> None:
         "The fee is 40.\nComment by Ann Lee: Is this right?\nIs this right?\n"
         "Comment: Is this right?\n"
     )
+
+
+def test_the_alternative_text_of_a_picture_in_a_word_document_is_read(tmp_path: Path) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        picture = '<w:drawing><x:docPr descr="Costs&#10;rise"/><x:docPr/></w:drawing>'
+        archive.writestr(
+            "word/document.xml",
+            f'<w:document xmlns:w="{WORDS}" xmlns:x="x"><w:body><w:p><w:r>{picture}</w:r></w:p>'
+            "</w:body></w:document>",
+        )
+    assert read("docx", held.getvalue(), tmp_path) == "[Image: Costs rise]\n"
 
 
 def test_a_cell_stays_in_its_row_and_hidden_sheets_are_named(tmp_path: Path) -> None:
