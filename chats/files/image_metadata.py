@@ -18,7 +18,7 @@ JFIF, ICC, ADOBE = (0xE0, b"JFIF\0"), (0xE2, b"ICC_PROFILE\0"), (0xEE, b"Adobe")
 SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 START_OF_PIXELS, COMMENT = 0xDA, 0xFE
 # Segments with metadata or another picture after the first pixels. Pixels contain no such bytes.
-JPEG_LATER = re.compile(rb"\xff[\xe0-\xef\xfe\xd8]|\xff\xd9(?=[^\0])", re.DOTALL)
+JPEG_LATER = re.compile(rb"\xff[\xe0-\xef\xfe\xd8]|\xff\xd9(?=\0*[^\0])", re.DOTALL)
 # The blocks of a GIF: a picture, and an extension, of which one describes the next picture.
 GIF_PICTURE, GIF_EXTENSION, GIF_CONTROL = 0x2C, 0x21, 0xF9
 

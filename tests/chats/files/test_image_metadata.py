@@ -75,6 +75,7 @@ def test_an_image_with_only_pixels_stays(data: bytes) -> None:
         pytest.param(save("JPEG", comment=b"Alice"), id="jpeg-comment"),
         pytest.param(save("JPEG", WIDE), id="jpeg-wide"),
         pytest.param(save("JPEG", after=save("JPEG")), id="jpeg-two"),
+        pytest.param(save("JPEG", after=b"\0\0Alice"), id="jpeg-hidden"),
         pytest.param(save("MPO", save_all=True, append_images=[PICTURE]), id="mpo"),
         pytest.param(save("GIF", FLAT, comment=b"Alice"), id="gif-comment"),
         pytest.param(save("GIF", WIDE.convert("P")), id="gif-wide"),

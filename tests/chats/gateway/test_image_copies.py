@@ -2,9 +2,11 @@
 
 import base64
 import io
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.utils import timezone
 from PIL import Image
@@ -27,6 +29,7 @@ from tests.support.gateway_files import PNG, build_image_message, build_image_ur
 from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
+UPGRADE = import_module("chats.migrations.0089_documents_and_image_owners")
 SECRET = b"Alice lives in the harbour"
 
 
@@ -183,3 +186,13 @@ def test_the_copy_of_an_upload_does_not_count_again(program: GatewayClient, alic
     program.ask([user([part, {"type": "text", "text": "Where?"}])])
     assert OwnedImage.objects.count() == 1
     assert uploads.measure_message_images(alice.pk) == 0
+
+
+def test_the_upgrade_counts_earlier_images(program: GatewayClient, alice: User) -> None:
+    program.ask(ask_about_photo(PNG))
+    OwnedImage.objects.all().delete()
+    assert uploads.measure_message_images(alice.pk) == 0
+    UPGRADE.store_image_owners(apps, None)
+    (row,) = OwnedImage.objects.all()
+    assert (row.owner, row.size, row.sha256) == (alice, len(PNG), row.image.sha256)
+    assert uploads.measure_message_images(alice.pk) == len(PNG)
