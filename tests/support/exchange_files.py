@@ -105,3 +105,16 @@ def join_ui_messages(*said: tuple[str, str, str]) -> str:
         json.dumps({"id": own, "role": role, "parts": [{"type": "text", "text": text}]}) + "\n"
         for own, role, text in said
     )
+
+
+def build_pictured_chat(*pointers: str) -> bytes:
+    """Return an export of ChatGPT with a chat whose message has images."""
+    parts = ["Look", *({"asset_pointer": pointer} for pointer in pointers)]
+    content = {"content_type": "multimodal_text", "parts": parts}
+    nodes = (
+        build_chatgpt_node("u1", None, ["a1"], "user", content=content),
+        build_chatgpt_node("a1", "u1", [], "assistant", "Nice."),
+    )
+    mapping = {node["id"]: node for node in nodes}
+    chat = {"title": "C", "conversation_id": "g", "current_node": "a1", "mapping": mapping}
+    return json.dumps([chat]).encode()

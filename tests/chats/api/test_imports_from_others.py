@@ -1,40 +1,27 @@
 """Imports from other products: message trees, tools, and reported losses."""
 
-import hashlib
 import io
 import json
 import zipfile
 from typing import Any
 
 import pytest
-from PIL import Image
 from pytest_django.fixtures import Settings
 
-from chats.models import Branch, Chat, Message, MessageImage
+from chats.models import Branch, Message, MessageImage
 from chats.record.images import format_data_url
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import (
     PNG,
     build_chatgpt_node,
-    export_chat,
+    build_pictured_chat,
     join_json_lines,
     list_path_texts,
     zip_entries,
 )
-from tests.support.files_in_chats import dump_database
 
 pytestmark = pytest.mark.usefixtures("streams")
-PLACE = b"Alice lives in the harbour"
-
-
-def make_photo() -> bytes:
-    """Return a photo that is rotated and has its location in the metadata."""
-    exif = Image.Exif()
-    exif[0x0112], exif[0x010E] = 6, PLACE.decode()
-    held = io.BytesIO()
-    Image.new("RGB", (40, 30), "teal").save(held, "JPEG", exif=exif)
-    return held.getvalue()
 
 
 GPT = {
@@ -267,19 +254,6 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> No
     assert Message.objects.get(metadata__source__id="u1").created_at.year == 2023
 
 
-def build_pictured_chat(*pointers: str) -> bytes:
-    """Return an export of ChatGPT with a chat whose message has images."""
-    parts = ["Look", *({"asset_pointer": pointer} for pointer in pointers)]
-    content = {"content_type": "multimodal_text", "parts": parts}
-    nodes = (
-        build_chatgpt_node("u1", None, ["a1"], "user", content=content),
-        build_chatgpt_node("a1", "u1", [], "assistant", "Nice."),
-    )
-    mapping = {node["id"]: node for node in nodes}
-    chat = {"title": "C", "conversation_id": "g", "current_node": "a1", "mapping": mapping}
-    return json.dumps([chat]).encode()
-
-
 def test_images_in_the_archive_of_chatgpt_are_imported(
     of_alice: Program, settings: Settings
 ) -> None:
@@ -305,66 +279,6 @@ def test_images_in_the_archive_of_chatgpt_are_imported(
     row = Message.objects.get(role="user")
     names = [part["name"] for part in row.parts if part["type"] == "file"]
     assert names[:2] == ["cat photo.png", "0000-sanitized.png"]
-
-
-def test_imported_photos_are_copies_without_their_place(
-    of_alice: Program, settings: Settings
-) -> None:
-    photo, text = make_photo(), PLACE.decode()
-    url = format_data_url("image/jpeg", photo)
-    part = {"type": "file", "mediaType": "image/jpeg", "url": url, "filename": "home.jpg"}
-    lines = join_json_lines({"id": "m", "role": "user", "parts": [part]})
-    files = [{"type": "image", "url": url}]
-    said = {"u": {"id": "u", "role": "user", "content": "Where?", "files": files}}
-    webui = {"id": "w", "chat": {"history": {"currentId": "u", "messages": said}}}
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:
-        archive.writestr("conversations.json", build_pictured_chat("file-service://file-Ab1"))
-        archive.writestr("file-Ab1-home.jpg", photo)
-    # Larger images than those of requests are copied too.
-    settings.GATEWAY_IMAGE_BYTES = 100
-    for data in (lines, json.dumps([webui]).encode(), held.getvalue()):
-        chat = brought(of_alice, data)
-        assert chat["losses"] == []
-        (image,) = MessageImage.objects.filter(message__branch__chat=chat["chat"])
-        assert PLACE not in bytes(image.data)
-        assert hashlib.sha256(image.data).hexdigest() == image.sha256
-        with Image.open(io.BytesIO(image.data)) as copy:
-            assert copy.size == (30, 40)
-        assert (bring(of_alice, data).row["added"], MessageImage.objects.count()) == (0, 1)
-        assert image.sha256 in export_chat(of_alice, chat["chat"]).decode()
-        assert url.partition(",")[2] not in dump_database()
-        Chat.objects.all().delete()
-    assert text not in dump_database()
-
-
-def test_an_imported_photo_that_is_damaged_is_named(of_alice: Program) -> None:
-    url = format_data_url("image/jpeg", make_photo()[:200])
-    part = {"type": "file", "mediaType": "image/jpeg", "url": url, "filename": "home.jpg"}
-    text = {"type": "text", "text": "Where?"}
-    chat = brought(of_alice, join_json_lines({"id": "m", "role": "user", "parts": [text, part]}))
-    assert [loss.partition(":")[0] for loss in chat["losses"]] == ["image_dropped"]
-    assert not MessageImage.objects.exists()
-
-
-def test_imported_images_over_the_limit_are_added_later(
-    of_alice: Program, settings: Settings
-) -> None:
-    url = format_data_url("image/png", PNG)
-    parts = [
-        {"type": "text", "text": "Where?"},
-        {"type": "file", "mediaType": "image/png", "url": url, "filename": "home.png"},
-    ]
-    data = join_json_lines({"id": "m", "role": "user", "parts": parts})
-    settings.FILES_PER_USER_BYTES = len(PNG) - 1
-    chat = brought(of_alice, data)
-    assert [loss.partition(":")[0] for loss in chat["losses"]] == ["image_over_limit"]
-    assert not MessageImage.objects.exists()
-    settings.FILES_PER_USER_BYTES = len(PNG)
-    bring(of_alice, data)
-    assert bytes(MessageImage.objects.get().data) == PNG
-    # The image that the chat already has needs no room.
-    assert bring(of_alice, data).chats[0]["losses"] == []
 
 
 def test_files_of_open_webui_are_imported(of_alice: Program) -> None:
