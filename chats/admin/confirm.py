@@ -33,7 +33,7 @@ def render_confirmation(
 
     `form`: its fields are part of the page. The page returns with the entered values if one of
     them is refused. If the user selected all rows of a list, the page does not repeat their ids,
-    because a request has a limited number of fields. It returns if their number changed meanwhile.
+    because a request has a limited number of fields. It returns if their number has changed.
     """
     is_all = request.POST.get("select_across") == "1"
     count = rows.count() if is_all else 0

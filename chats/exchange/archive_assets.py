@@ -26,7 +26,7 @@ from contextpolicy.engine.messages.messages import FilePart, Part
 POINTER = re.compile(r"(?:file-service|sediment)://(file[-_][A-Za-z0-9]+)")
 ENTRY = re.compile(r"(file[-_][A-Za-z0-9]+)(?:-(.+)|\..+)")
 BY_NAME = "file_by_name_only"
-# The media type of files that are no pictures, until they are read.
+# The media type of documents until they are read.
 DOCUMENT = "file/*"
 # Without the lists of the operating system.
 TYPES = mimetypes.MimeTypes()

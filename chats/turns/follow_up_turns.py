@@ -122,7 +122,7 @@ def build_retry_cause(turn: Turn) -> dict[str, Any]:
 
 
 def require_unerased_question(turn: Turn) -> None:
-    """Raise `QuestionErased` if what a turn answers or continues was erased.
+    """Raise `QuestionErased` if the message that a turn answers or continues was erased.
 
     The prompt would end with an earlier reply. A turn can answer several messages; one is enough. A
     later agent of a round answers other agents.

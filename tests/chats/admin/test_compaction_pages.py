@@ -313,7 +313,7 @@ def test_all_rows_of_a_list_are_confirmed(
     answer = confirm_action(policy_admin, "end_pause", row.pk, **across)
     assert answer.status_code == 200
     assert not Branch.objects.get(pk=row.branch_id).compaction_paused
-    # A row was added meanwhile: the page asks again.
+    # A row was added after the first page: the page asks again.
     again = policy_admin.post(
         COMPACTION_LIST,
         {

@@ -21,7 +21,7 @@ from tests.support.file_uploads import read_like_a_worker
 pytestmark = pytest.mark.usefixtures("streams")
 
 
-def build_attached_chat(*attached: dict[str, Any]) -> bytes:
+def build_attached_chat(*attached: Any) -> bytes:
     """Return a ChatGPT export with a message that has these attachments."""
     pointer = {"asset_pointer": "file-service://file-Ab1"}
     content = {"content_type": "multimodal_text", "parts": ["Look", pointer]}

@@ -26,7 +26,7 @@ PLACE = b"Alice lives in the harbour"
 
 
 def make_photo() -> bytes:
-    """Return a photo that lies on its side and says where it was taken."""
+    """Return a rotated photo that has its location in the metadata."""
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, PLACE.decode()
     held = io.BytesIO()

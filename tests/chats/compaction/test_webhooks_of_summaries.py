@@ -1,4 +1,4 @@
-"""Webhooks are told when a summary takes effect, also when an undone one is restored."""
+"""Webhooks report when a summary takes effect, also when an undone one is restored."""
 
 import json
 from datetime import datetime

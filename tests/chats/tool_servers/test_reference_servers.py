@@ -10,11 +10,11 @@ import pytest
 from pytest_django import Settings
 
 from chats.tool_servers.client import (
-    CallOutput,
     ServerAccess,
     call_server_tool,
     list_server_tools,
 )
+from chats.tool_servers.output import CallOutput
 
 PROGRAMS = Path(sys.prefix) / "tool-servers" / "node_modules" / ".bin"
 pytestmark = pytest.mark.skipif(
