@@ -84,6 +84,7 @@ def add_call_results(
     rows = {row.place: row for row in ToolCall.objects.filter(turn=turn, step=turn.step)}
     answered = {part["call_id"] for part in parts if part["type"] == "tool_result"}
     found = dict(ending.images)
+    left = "stopped" if ending.finish == Message.Finish.STOPPED else "not_reached"
     added: list[Mapping[str, Any]] = []
     for place, call in enumerate([part for part in parts if part["type"] == "tool_call"]):
         call_id = call["call_id"]
@@ -91,19 +92,21 @@ def add_call_results(
             continue
         shown = load_step_images(turn, call_id=call_id)
         found |= {each.image.sha256: each.copy for each in shown}
-        content = format_call_outcome(rows.get(place), turn=turn, code=code)
+        content = format_call_outcome(rows.get(place), turn=turn, code=code, left=left)
         added += serialize_parts([each.build_part(call_id) for each in shown])
         added.append(build_result_part(call, content=content))
     return replace(ending, parts=(*parts, *added), images=found, has_calls=True)
 
 
-def format_call_outcome(row: ToolCall | None, *, turn: Turn, code: str) -> str:
-    """Return the result of a call for the model. `row` is None if it was not reached."""
+def format_call_outcome(row: ToolCall | None, *, turn: Turn, code: str, left: str) -> str:
+    """Return the result of a call for the model. `row` is None if it was not reached.
+
+    `code`: why a call of this attempt did not end. `left`: why a call was not started.
+    """
     if row is not None and row.outcome != ToolCall.Outcome.OPEN and row.content:
         return row.content
     if row is None or not row.attempt:
-        reason = "stopped" if turn.stop_requested_at else "not_reached"
-        return format_failure(reason, is_unknown=False)
+        return format_failure(left, is_unknown=False)
     own = code if row.attempt == turn.attempt else tool_steps.LOST_CODE
     return format_failure(own, is_unknown=True)
 

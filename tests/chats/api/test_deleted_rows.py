@@ -9,7 +9,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.test import Client
 
 from chats.actions import lifecycle, organising
-from chats.ground.deleted_rows import is_deleted_row
+from chats.ground.deleted_rows import DeletedMeanwhile, is_deleted_row
 from chats.models import Branch, Chat, Webhook
 from chats.webhooks import managing
 from contextpolicy.models import ModelSpec
@@ -61,9 +61,9 @@ def test_a_chat_is_erased_before_it_is_pinned(
     run_before(monkeypatch, organising, "organise_chat", lambda: erase(chat))
     answer = client.post(f"/chats/{chat.pk}/organise", {"pinned": "yes"})
     assert answer.status_code == 404
-    assert "was deleted at the same moment" in answer.content.decode()
+    assert DeletedMeanwhile().sentence in answer.content.decode()
     # An operator sees a fault that only looks like a deletion.
-    assert "A row was deleted during a request." in caplog.text
+    assert "did not affect any rows" in caplog.text
 
 
 def test_a_webhook_is_deleted_before_it_changes(

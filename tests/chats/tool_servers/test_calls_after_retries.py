@@ -23,7 +23,7 @@ from tests.support.tool_calls import build_call, call_tools
 Work = Callable[..., Any]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 DONE = [TextDelta("Done."), Finished("stop")]
-UNKNOWN = "The outcome of this call is unknown"
+UNKNOWN = results.UNKNOWN.partition("{")[0]
 TWO_CALLS = call_tools(build_call(text="first"), build_call(index=1, text="second"))
 
 
@@ -131,7 +131,7 @@ def test_a_call_that_was_not_reached_was_not_called(
     release_lost_turn(turn, now=now)
     first, second = retry(turn, alice=alice, work=work, now=now)
     assert first.startswith(UNKNOWN)
-    assert second.startswith("The tool was not called: the reply ended before this call.")
+    assert second == results.format_failure("not_reached", is_unknown=False)
     assert len(server.calls) == 1
 
 
@@ -146,7 +146,7 @@ def test_a_person_stops_the_reply_while_no_worker_has_it(
     assert (turn.status, turn.reply, reply.finish) == ("stopped", reply, "stopped")
     first, second = retry(turn, alice=alice, work=work, now=now)
     assert first.startswith(UNKNOWN)
-    assert second == "The tool was not called: the person stopped the reply."
+    assert second == results.format_failure("stopped", is_unknown=False)
 
 
 def test_the_next_attempt_fails_before_its_calls(

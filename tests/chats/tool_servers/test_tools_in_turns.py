@@ -18,6 +18,7 @@ from chats.models import Chat, Message, Receipt, ToolCall, ToolStep, Turn
 from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.tools import output_read
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
+from chats.tool_servers import results
 from chats.tool_servers.servers import read_definitions, request_reading, save_tool_server
 from chats.turns import tool_calls
 from chats.turns.attempt_state import STOP, AttemptState
@@ -381,7 +382,8 @@ def test_stop_ends_a_running_call(
     assert turn.reply is not None
     kinds = [part["type"] for part in turn.reply.parts]
     assert kinds == ["text", "tool_call", "tool_call", "tool_result", "tool_result"]
-    assert turn.reply.parts[-1]["content"].startswith("The tool was not called")
+    content = results.format_failure("stopped", is_unknown=False)
+    assert turn.reply.parts[-1]["content"] == content
     assert not ToolStep.objects.exists()
 
 
