@@ -11,6 +11,7 @@ from pytest_django import Settings
 
 from chats.models import Chat, Message, ToolStep, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta
+from chats.tool_servers import results
 from chats.turns import attempt, server_tools, tool_calls, tool_steps
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.recover import release_lost_turn
