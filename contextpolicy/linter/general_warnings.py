@@ -74,13 +74,14 @@ def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[PolicyWarn
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
             "Clients can request that their requests are sent unchanged, without this policy’s "
-            "text and limits. Their text is not stored. Only the list of allowed models still "
-            "applies."
+            "text and limits. Their text is not stored. Only the allowed models and the limits for "
+            "files still apply."
         )
         if values.unmanaged == "all":
             sentence = gettext(
                 "All client requests are sent unchanged, without this policy’s text and limits. "
-                "Their text is not stored. Only the list of allowed models still applies."
+                "Their text is not stored. Only the allowed models and the limits for files still "
+                "apply."
             )
         yield PolicyWarning(
             "programs_unrecorded",

@@ -85,7 +85,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {**SUMMARY, "summarization_model": "wordy", "file_models": ["tiny"]},
         "summariser_without_files",
         {"file_models": ["tiny", "wordy"]},
-        "does not get files",
+        "wordy",
     ),
     ({"allowed_models": ["wordy"]}, "reserve_below_output", {"reserve_tokens": 8_000}, "8,000"),
     (
@@ -184,7 +184,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"layout": "B"}, "layout_flattens_roles", {"layout": "multi_turn"}, "Layout B"),
     ({"layout": "B"}, "layout_costs_cache", {"layout": "multi_turn"}, "layout B"),
-    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "All requests"),
+    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "All"),
     ({"chat_system": "ignore"}, "chat_text_ignored", {"chat_system": UNSET}, "not sent"),
     (
         {**SUMMARY, "summary_instruction": "Be brief."},

@@ -21,6 +21,7 @@ from chats.people import keys
 from chats.prompt.reconstruction import rebuild_request
 from chats.providers.base import Finished, TextDelta
 from chats.record.images import format_data_url
+from chats.tool_servers.results import IMAGE_REASONS
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
@@ -155,7 +156,7 @@ def test_a_resource_with_an_image_is_an_image_and_other_blocks_are_named(
     [
         ({"file_kinds": ["pdf"]}, "does not allow images"),
         ({"files_per_message": 1}, "maximum number of images"),
-        ({"file_models": ()}, "does not allow images for this model"),
+        ({"file_models": ()}, IMAGE_REASONS["file_model_not_allowed"]),
     ],
 )
 def test_the_policy_limits_the_images(
