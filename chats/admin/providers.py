@@ -222,7 +222,8 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
                         "API, such as “web_search”, but not “function” or “custom”."
                     ).format(name=name)
                 )
-        return join_items(types)
+        # Stored, and split again by `split_tool_types`.
+        return ", ".join(types)
 
 
 class ModelSpecAdmin(DomainAdmin):

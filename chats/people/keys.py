@@ -172,7 +172,7 @@ def create_key(
     if len(name) > NAME_LENGTH:
         raise KeyNameTooLong(limit=NAME_LENGTH, length=len(name))
     if not scopes or not set(scopes) <= set(SCOPES):
-        raise UnknownScope(known=join_items(SCOPES))
+        raise UnknownScope(known=", ".join(SCOPES))
     if not 1 <= lifetime_days <= LONGEST_DAYS:
         raise InvalidLifetime(limit=LONGEST_DAYS)
     # Lock the owner, so that parallel requests cannot exceed the limit.

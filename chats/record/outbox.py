@@ -22,6 +22,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.models import Chat, Message, Webhook, WebhookDelivery
+from chats.record.message_commitments import DIGEST
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerCheckpoint
 
@@ -200,8 +201,8 @@ def _build_question_events(data: Data) -> list[tuple[str, Data]]:
     """Return the events of the messages that a turn begins with; none for a stored question."""
     question = data.get("message")
     ids = _list_new_messages(data)
-    if "stored" not in data and question is not None:
-        # More messages than an event of the ledger lists.
+    if DIGEST in data and question is not None:
+        # More messages than an event of the ledger lists. Without new messages, there is no digest.
         ids = [question]
     return [
         ("message.added", {"message": pk, "role": "user"} if pk == question else {"message": pk})

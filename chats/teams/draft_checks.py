@@ -150,7 +150,7 @@ def check_team(draft: TeamDraft) -> None:
         raise InvalidTeam(
             gettext_noop("Choose one of these routings: {known}."),
             param="routing",
-            known=join_items(TeamVersion.Routing.values),
+            known=", ".join(TeamVersion.Routing.values),
         )
     limits = (
         ("hop_limit", gettext_noop("Enter a limit of 1 to {most:,} replies per round."), MOST_HOPS),
@@ -226,7 +226,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             gettext_noop("Choose a prompt form for {name}: {known}."),
             param=f"{param}.prompt_form",
             name=agent.name,
-            known=join_items(Agent.PromptForm.values),
+            known=", ".join(Agent.PromptForm.values),
         )
     if len(agent.agent_type) > 60 or (
         agent.agent_type and not names.is_allowed_name(agent.agent_type)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import Max
 from django.utils.translation import gettext_noop
 
 from chats.ground import databases, queue
@@ -124,15 +125,18 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
 def leave_wait_out_of_round(turn: Turn, *, now: datetime) -> None:
     """Move the start of the turn's round by the time for which the turn waited for decisions.
 
-    Like the time in which a round waits for a person, it does not count towards the time limit.
+    Like the time in which a round waits for a person, it does not count towards the time limit. The
+    time before another parallel turn was queued again is left out already.
     """
     if turn.round_id is None:
         return
     rows = Round.objects.filter(pk=turn.round_id, status=Round.Status.RUNNING)
     made = rows.select_for_update(of=("self",), no_key=True).first()
     if made is not None:
-        # Parallel turns may have waited at the same time.
-        made.started_at = min(made.started_at + (now - turn.queued_at), now)
+        others = Turn.objects.filter(round=made).exclude(pk=turn.pk)
+        resumed = others.aggregate(at=Max("queued_at"))["at"]
+        began = turn.queued_at if resumed is None else min(max(turn.queued_at, resumed), now)
+        made.started_at = min(made.started_at + (now - began), now)
         made.save(update_fields=["started_at"])
 
 
@@ -144,6 +148,7 @@ def end_waiting(turn: Turn, *, now: datetime) -> None:
     waiting = ToolCall.objects.filter(turn=turn, consent=Consent.WAITING)
     waiting.update(consent=Consent.DENIED, asked_until=None)
     ensure_waiting_event(turn, now=now)
+    leave_wait_out_of_round(turn, now=now)
     turn.awaits_consent, turn.queued_at = False, now
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
 

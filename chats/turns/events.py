@@ -35,6 +35,11 @@ def record_turn_started(
     )
 
 
+def describe_reply(reply: Message | None) -> dict[str, Any]:
+    """Return the fields of a turn's last event that name its reply. Empty without a reply."""
+    return {"reply": str(reply.pk), "seq": reply.seq} if reply is not None else {}
+
+
 def record_attempt_end(
     turn: Turn, *, kind: str, actor: str, now: datetime, more: Mapping[str, Any] | None = None
 ) -> None:

@@ -83,7 +83,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         kind="turn.requeued" if requeued else f"turn.{changes['status']}",
         actor="system",
         now=now,
-        more={"losses": losses},
+        more={"losses": losses} | describe_lost_end(reply, code=str(changes.get("error_code", ""))),
     )
     if not requeued:
         finish_lost_turn(turn, status=str(changes["status"]), reply=reply, now=now)

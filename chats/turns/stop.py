@@ -176,7 +176,7 @@ def store_stopped_reply(turn: Turn, *, actor: str, now: datetime) -> list[str]:
         now=now,
         chat_id=turn.branch.chat_id,
         turn_id=turn.pk,
-        data=build_stored_data([reply]) if reply else {},
+        data=build_stored_data(list_turn_replies(turn.pk)) | describe_reply(reply),
     )
     if turn.attempt:
         tool_steps.close_tool_steps(turn, now=now)

@@ -266,7 +266,7 @@ def check_address(url: str) -> None:
 def check_events(events: Collection[str], *, owner: User) -> None:
     """Raise `UnknownEvent`, or `EventNotAllowed` for an event that the user may not receive."""
     if not events or not set(events) <= set(outbox.EVENTS):
-        raise UnknownEvent(known=join_items(outbox.EVENTS))
+        raise UnknownEvent(known=", ".join(outbox.EVENTS))
     for event in sorted(set(events)):
         if not outbox.can_receive_event(owner, event):
             raise EventNotAllowed(event=event)

@@ -1,5 +1,6 @@
 """The language models that a policy can name."""
 
+import re
 from typing import ClassVar
 
 from django.db import models
@@ -20,9 +21,13 @@ class Thinking(models.TextChoices):
     MUCH = "16384", gettext_lazy("Up to 16,384 tokens")
 
 
+# Chinese keyboards write the last two.
+_SEPARATORS = re.compile("[,，、]")
+
+
 def split_tool_types(names: str) -> list[str]:
-    """Split a list of types at commas and spaces, without duplicates."""
-    return list(dict.fromkeys(names.replace(",", " ").split()))
+    """Split a list of types at commas, also Chinese ones, and spaces, without duplicates."""
+    return list(dict.fromkeys(_SEPARATORS.sub(" ", names).split()))
 
 
 class ModelSpec(Stored):

@@ -13,6 +13,7 @@ from chats.admin.policies.display_values import format_stored_value
 from chats.admin.policies.figures import Figure
 from chats.admin.policies.form_values import describe_default_value, format_form_value, is_empty
 from chats.admin.policies.policy_form import PolicyForm
+from contextpolicy.wording import join_items
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.prompts import SECTIONS
@@ -47,9 +48,9 @@ def describe_field_value(form: PolicyForm, name: str, value: object) -> str:
     if isinstance(value, float):
         return f"{format_form_value(name, value)} %"
     if name == "summary_sections":
-        return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
+        return join_items(cast("tuple[str, ...]", value) or SECTIONS)
     if isinstance(value, tuple):
-        return ", ".join(value) or gettext("none")
+        return join_items(value) or gettext("none")
     if isinstance(value, dict) and value:
         return format_stored_value(name, value)
     return describe_default_value(form.fields[name], format_form_value(name, value))
@@ -153,7 +154,7 @@ def describe_saved_value(
     if (name in locks) != (name in saved.locks):
         was_locked = name in saved.locks
         said.append(gettext("was locked") if was_locked else gettext("was not locked"))
-    return ", ".join(said)
+    return join_items(said)
 
 
 def describe_previous_value(form: PolicyForm, name: str, value: object) -> str:

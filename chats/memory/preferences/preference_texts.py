@@ -50,7 +50,7 @@ def normalise_for_comparison(text: str) -> str:
 def validate_preference_text(*, slot: str, text: str) -> str:
     """Return the text without surrounding spaces. Raises `UnknownSlot`, `PreferenceInvalid`."""
     if slot not in SLOTS:
-        raise UnknownSlot(slot=slot[:40], slots=join_items(SLOTS))
+        raise UnknownSlot(slot=slot[:40], slots=", ".join(SLOTS))
     text = text.strip()
     if len(text) > LONGEST_TEXT or not names.is_allowed_name(text):
         raise PreferenceInvalid(limit=LONGEST_TEXT)
