@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from chats.compaction import plan
+from chats.files.file_models import may_get_chat
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, Receipt
@@ -37,6 +38,8 @@ def choose_background_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account
     try:
         choice = model_choice.choose_chat_model(chat=chat)
         model = plan.find_summariser(choice.values)
+        if model and not may_get_chat(model.slug, chat_id=chat.pk, values=choice.values):
+            return None
         account = model_choice.get_model_account(model) if model else None
     except Refusal:
         return None

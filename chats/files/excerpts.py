@@ -79,6 +79,9 @@ def list_partial_documents(
     rows = select_document_messages(branch, before=before).order_by("-seq")
     found: dict[uuid.UUID, list[str]] = {}
     whole, room = set(), MOST_CHARACTERS
+    # References of imported documents contain only an upper limit of their length.
+    links = MessageFile.objects.filter(message__branch__chat=branch.chat_id)
+    lengths = dict(links.values_list("file", "file__characters"))
     # A few at a time: the texts of a chat's documents may not fit into memory.
     for seq, parts in rows.values_list("seq", "parts").iterator(chunk_size=AT_ONCE):
         for part in parts:
@@ -87,7 +90,7 @@ def list_partial_documents(
                 continue
             file_id, text = uuid.UUID(document.id), part.get("text", "") if seq in sent else ""
             if file_id not in found:
-                room -= document.characters
+                room -= lengths.get(file_id, document.characters)
             if room < 0:
                 return {key: texts for key, texts in found.items() if key not in whole}
             found.setdefault(file_id, []).append(text)

@@ -14,6 +14,8 @@ from chats.ground.refusals import NotFound
 
 # PostgreSQL's code for a reference to a row that does not exist, and SQLite's message.
 _NO_REFERENCED_ROW = "23503"
+# PostgreSQL uses this code also for a row that others still refer to, with another message.
+_NEW_REFERENCE = re.compile(r"insert or update on table", re.IGNORECASE)
 _REFERENCE = re.compile(r"foreign key constraint", re.IGNORECASE)
 # Django's message for a row that was read and then not found by its update.
 _NOT_SAVED = re.compile(r"did not affect any rows")
@@ -31,8 +33,11 @@ class DeletedMeanwhile(NotFound):
 def is_deleted_row(error: BaseException) -> bool:
     """Return True if a row that was read or referred to no longer exists."""
     if isinstance(error, ObjectDoesNotExist):
-        return True
+        # A missing related object is a fault: nothing was read before.
+        return not isinstance(error, AttributeError)
     if isinstance(error, IntegrityError):
         state = getattr(error.__cause__, "sqlstate", None)
-        return state == _NO_REFERENCED_ROW or bool(_REFERENCE.search(str(error)))
+        if state is not None:
+            return state == _NO_REFERENCED_ROW and bool(_NEW_REFERENCE.search(str(error)))
+        return bool(_REFERENCE.search(str(error)))
     return isinstance(error, DatabaseError) and bool(_NOT_SAVED.search(str(error)))

@@ -23,7 +23,6 @@ from contextpolicy import ledger
 from contextpolicy.engine.text import names
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.presets import CODING_AGENTS
-from contextpolicy.wording import join_items
 
 MARK = "plm_"
 # Each scope with its description.

@@ -5,6 +5,7 @@ turns its result into a request and a receipt. Nothing is written.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -336,19 +337,22 @@ def compose_with_search(
         branch.chat.has_cut_files,
     ):
         return given, assembled
-    offered = tools.list_offered_tools(
-        branch=offering,
-        values=choice.values,
-        model=choice.model,
-        lists_skills=tools.has_skill_load(given.tools),
-    )
-    if offered == given.tools:
-        return given, assembled
-    searching = replace(given, tools=offered)
-    try:
-        return searching, ask_engine(searching)
-    except PromptRefused:
-        return given, assembled
+    # With fewer tools if they do not fit: the search is the one that more chats need.
+    only_search = copy(offering)
+    only_search.chat = branch.chat
+    for offer in (offering, only_search):
+        offered = tools.list_offered_tools(
+            branch=offer,
+            values=choice.values,
+            model=choice.model,
+            lists_skills=tools.has_skill_load(given.tools),
+        )
+        if offered == given.tools:
+            break
+        searching = replace(given, tools=offered)
+        with suppress(PromptRefused):
+            return searching, ask_engine(searching)
+    return given, assembled
 
 
 def hides_document(given: ComposeInput, *, context: AssembledContext, branch: Branch) -> bool:

@@ -43,11 +43,12 @@ def create_receipt(
     existing receipt is returned. `is_first_asking` skips this lookup, because no receipt can exist
     yet. Raises `PromptOutdated`.
     """
+    if prompt.offers_files and not turn.branch.chat.has_cut_files:
+        # Lock order: chats before persons and branches.
+        Chat.objects.filter(pk=turn.branch.chat_id).update(has_cut_files=True)
+        turn.branch.chat.has_cut_files = True
     if prompt.about:
         check_texts_about_person(prompt.about, turn=turn)
-    if prompt.offers_files and not turn.branch.chat.has_cut_files:
-        # Lock order: chats before branches.
-        Chat.objects.filter(pk=turn.branch.chat_id).update(has_cut_files=True)
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)

@@ -15,7 +15,7 @@ from chats.ground.sentences import Sentence
 from chats.models import Chat, Message, Receipt, SkippedRow, Turn
 from chats.record import locking
 from chats.turns import reply_steps, rounds, statements, tool_steps
-from chats.turns.events import record_attempt_end
+from chats.turns.events import describe_reply, record_attempt_end
 from chats.turns.lease import RELEASED
 from chats.turns.step_results import build_failure_fields
 from chats.turns.writes import enqueue_next
@@ -78,12 +78,13 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     reply = None
     if not requeued:
         reply = store_lost_reply(turn, chat=chat, status=str(changes["status"]), now=now)
+    code = {"code": changes["error_code"]} if "error_code" in changes else {}
     record_attempt_end(
         turn,
         kind="turn.requeued" if requeued else f"turn.{changes['status']}",
         actor="system",
         now=now,
-        more={"losses": losses} | describe_lost_end(reply, code=str(changes.get("error_code", ""))),
+        more={"losses": losses} | describe_reply(reply) | code,
     )
     if not requeued:
         finish_lost_turn(turn, status=str(changes["status"]), reply=reply, now=now)

@@ -73,7 +73,8 @@ def add_call_results(
 ) -> StepResult:
     """Return the ending of a turn with its current step's calls, and a result for each.
 
-    `code`: why a call of this attempt did not end. Nothing is added if no call was started.
+    `code`: why a call of this attempt did not end. Nothing is added if no call was started. A reply
+    with added results is incomplete unless it was stopped.
     """
     if not has_started_calls(turn):
         return ending
@@ -95,7 +96,9 @@ def add_call_results(
         content = format_call_outcome(rows.get(place), turn=turn, code=code, left=left)
         added += serialize_parts([each.build_part(call_id) for each in shown])
         added.append(build_result_part(call, content=content))
-    return replace(ending, parts=(*parts, *added), images=found, has_calls=True)
+    stop, incomplete = Message.Finish.STOP, Message.Finish.INCOMPLETE
+    finish = incomplete if ending.finish == stop else ending.finish
+    return replace(ending, parts=(*parts, *added), images=found, has_calls=True, finish=finish)
 
 
 def format_call_outcome(row: ToolCall | None, *, turn: Turn, code: str, left: str) -> str:

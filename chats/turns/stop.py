@@ -19,8 +19,9 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import locking
-from chats.record.message_commitments import build_stored_data
+from chats.record.message_commitments import build_stored_data, list_turn_replies
 from chats.turns import consents, lanes, reply_steps, rounds, tool_steps
+from chats.turns.events import describe_reply
 from chats.turns.lease import RELEASED
 from chats.turns.writes import enqueue_next
 from contextpolicy import ledger
@@ -91,15 +92,16 @@ def lock_turns(pks: Iterable[uuid.UUID]) -> list[Turn]:
 
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     """Ask all unfinished turns of a chat to stop. Call inside a transaction."""
-    for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
-        if lanes.select_unfinished_lanes(made).exists():
-            rounds.stop_round(made, now=now)
     running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
     pks = list(running.order_by("accepted").values_list("pk", flat=True))
     # A turn that called tools gets a reply, which changes its branch.
     locking.lock_branches(chat)
     lock_turns(pks)
+    # Lock order: branches and turns before the head of the ledger, which the end of a round locks.
+    for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
+        if lanes.select_unfinished_lanes(made).exists():
+            rounds.stop_round(made, now=now)
     for pk in pks:
         # Read one by one: ending a turn may open a round for the next one.
         turn = rows.filter(pk=pk).first()
@@ -129,14 +131,15 @@ def end_turns_waiting_on(*, message: Message, actor: str, now: datetime) -> None
     pks = list(rows.values_list("pk", flat=True))
     Turn.objects.filter(pk__in=pks).update(awaits_consent=False)
     for turn in lock_turns(pks):
-        request_stop(turn, actor=actor, now=now)
+        request_stop(turn, actor=actor, now=now, keeps_calls=False)
         enqueue_next(branch_id=turn.branch_id)
 
 
-def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
+def request_stop(turn: Turn, *, actor: str, now: datetime, keeps_calls: bool = True) -> None:
     """Store the stop request. A queued turn ends at once.
 
     A turn that waits for consent is queued again, and a worker stores its text so far.
+    `keeps_calls`: the calls that a queued turn started become its reply.
     """
     chat_id = turn.branch.chat_id
     turn.stop_requested_at = now
@@ -154,19 +157,19 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         if turn.client is not None:
             turn.client = {}
             fields.append("client")
-        fields += store_stopped_reply(turn, actor=actor, now=now)
+        fields += store_stopped_reply(turn, actor=actor, now=now, keeps_calls=keeps_calls)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
         rounds.advance_round(turn, status=turn.status, reply=turn.reply, usage={}, now=now)
 
 
-def store_stopped_reply(turn: Turn, *, actor: str, now: datetime) -> list[str]:
+def store_stopped_reply(turn: Turn, *, actor: str, now: datetime, keeps_calls: bool) -> list[str]:
     """Store the calls of a stopped turn without a worker as its reply, and record its end.
 
     Returns the changed fields, which the caller saves. The caller has locked the chat and the turn.
     """
     reply = None
-    if turn.attempt:
+    if turn.attempt and keeps_calls:
         chat = Chat.objects.get(pk=turn.branch.chat_id)
         finish = Message.Finish.STOPPED
         reply = reply_steps.store_lost_step(turn, chat=chat, finish=finish, now=now)

@@ -5,6 +5,7 @@ They open a step (which accepts waiting messages), record the call, and close th
 
 import uuid
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
@@ -132,6 +133,8 @@ def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
 @transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Open the next step of a turn that continues. Raises `LeaseLost`."""
+    # Stopping another turn of the branch can add a message too. Lock order: branches before turns.
+    locking.lock_branch_of(lease.turn_id)
     extend_lease(lease)
     return start_step(read_turn(lease), lease=lease, counter=counter, now=now)
 
@@ -248,6 +251,9 @@ def end_early(
     reply = None
     if turn.attempt > 1 or ending.runs_servers:
         code = ending.error_code or tool_steps.LOST_CODE
+        if status == Turn.Status.STOPPED and ending.finish == Message.Finish.STOP:
+            # Without a call, the ending does not say why the turn ends.
+            ending = replace(ending, finish=Message.Finish.STOPPED)
         ending = reply_steps.add_call_results(turn, ending=ending, code=code)
     if ending.parts:
         counted = messages.count_parts_tokens(

@@ -20,7 +20,6 @@ from chats.providers.address import AddressRefused, check_base_url
 from chats.record import outbox
 from chats.webhooks import signing
 from contextpolicy import ledger
-from contextpolicy.wording import join_items
 
 WEBHOOKS_PER_PERSON = 10
 LONGEST_URL = 2000

@@ -16,6 +16,8 @@ export class Switchboard {
     this.address = address;
     // Replies followed by each tab.
     this.tabs = new Map();
+    // All followed replies, in the order in which a tab last began to follow them.
+    this.order = new Set();
     // Last event of each reply: ID and position in its text.
     this.places = new Map();
     this.notices = [];
@@ -27,7 +29,11 @@ export class Switchboard {
 
   hear(port, { hello, follow, leave, bye }) {
     if (hello) this.join(port, hello);
-    if (follow) this.tabs.get(port)?.add(follow);
+    if (follow && this.tabs.has(port)) {
+      this.tabs.get(port).add(follow);
+      this.order.delete(follow);
+      this.order.add(follow);
+    }
     if (leave) this.tabs.get(port)?.delete(leave);
     if (bye) this.tabs.delete(port);
     // A new follower gets a reply from its beginning, so all followers do.
@@ -57,8 +63,9 @@ export class Switchboard {
     if (!this.tabs.size) return;
     const followed = new Set([...this.tabs.values()].flatMap((turns) => [...turns]));
     const query = new URLSearchParams({ since: this.since });
-    // The newest first: their tabs were opened last.
-    const heard = [...followed].slice(-mostReplies);
+    for (const turn of this.order) if (!followed.has(turn)) this.order.delete(turn);
+    // The reply to the newest message is among them.
+    const heard = [...this.order].slice(-mostReplies);
     this.waiting = followed.size - heard.length;
     for (const turn of heard) query.append("turn", this.places.get(turn) ?? turn);
     for (const turn of this.places.keys()) if (!followed.has(turn)) this.places.delete(turn);

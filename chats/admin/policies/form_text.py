@@ -13,11 +13,11 @@ from chats.admin.policies.display_values import format_stored_value
 from chats.admin.policies.figures import Figure
 from chats.admin.policies.form_values import describe_default_value, format_form_value, is_empty
 from chats.admin.policies.policy_form import PolicyForm
-from contextpolicy.wording import join_items
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.prompts import SECTIONS
 from contextpolicy.linter.lint import read_whole
+from contextpolicy.wording import join_items
 
 # With ASCII word boundaries: a name may follow a Chinese character.
 NAMES = re.compile(

@@ -9,7 +9,6 @@ from chats.ground.refusals import Refusal
 from chats.memory.preferences.preference_patterns import LONGEST_TEXT
 from chats.models import MemorySettings, Preference
 from contextpolicy.engine.text import names
-from contextpolicy.wording import join_items
 
 # The kinds of preferences, in their order on pages.
 SLOTS = tuple(Preference.Slot.values)

@@ -227,6 +227,7 @@ class TestModels:
         [
             ("web_search,web_search  code_interpreter", "web_search, code_interpreter"),
             ("$web_search", "$web_search"),
+            ("web_search、code_interpreter，x", "web_search, code_interpreter, x"),
             ("web_search, function", ""),
             ("<b>", ""),
         ],
@@ -235,6 +236,8 @@ class TestModels:
         self, operator: Client, model: ModelSpec, entered: str, stored: str
     ) -> None:
         url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+        # The separator of lists in texts depends on the language, that of this list does not.
+        operator.cookies["django_language"] = "zh-hans"
         answer = submitted(operator, url, hosted_tools=entered)
         model.refresh_from_db()
         assert model.hosted_tools == stored

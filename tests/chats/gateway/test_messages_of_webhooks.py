@@ -67,3 +67,15 @@ def test_each_message_of_a_longer_conversation_is_told(
     told = [(data["message"], data["role"]) for data in list_told(webhook)]
     assert told == list_stored()
     assert [role for _, role in told] == ["user", "assistant"] * 3
+
+
+def test_another_reply_to_the_same_messages_repeats_no_message(
+    program: GatewayClient, webhook: Webhook
+) -> None:
+    first = program.ask([user("How cold is Oslo?")])
+    said = [user("How cold is Oslo?"), assistant(first.text), user("And Rome?")]
+    program.ask(said)
+    program.ask(said)
+    told = [(data["message"], data["role"]) for data in list_told(webhook)]
+    assert sorted(told) == sorted(list_stored())
+    assert Message.objects.filter(role="user").count() == 2

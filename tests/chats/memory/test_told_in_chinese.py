@@ -21,6 +21,8 @@ from chats.memory.preferences.preference_patterns import extract_statements, is_
         ("我叫玛丽·居里。", "玛丽·居里"),
         ("我叫上官婉儿，是老师", "上官婉儿"),
         ("我叫车晓", "车晓"),
+        ("我叫何伟", "何伟"),
+        ("我叫来福", "来福"),
         ("叫我李老师", "李老师"),
         ("叫我老师吧", "老师"),
     ],
@@ -36,6 +38,9 @@ def test_a_name_has_no_polite_ending(text: str, name: str) -> None:
     "text",
     [
         "我叫外卖",
+        "叫我加班",
+        "叫我起来",
+        "我叫救命",
         "我叫外賣吃",
         "我叫车去机场",
         "我叫出租车",

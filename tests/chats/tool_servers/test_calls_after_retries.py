@@ -167,6 +167,8 @@ def test_the_next_attempt_fails_before_its_calls(
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "compose_step_prompt", fail)
         work(turn, DONE)
+    reply = Message.objects.get(turn=turn, role="assistant")
+    assert (reply.finish, reply.kept) == ("incomplete", True)
     first, second = retry(turn, alice=alice, work=work, now=now)
     assert "echo: first" in first
     assert second.startswith(UNKNOWN)
@@ -194,6 +196,8 @@ def test_a_fault_of_this_server_during_the_second_call(
         work(turn, [*([TextDelta(text)] if text else []), *TWO_CALLS])
     turn.refresh_from_db()
     assert (turn.status, turn.error_code) == ("failed", "internal_error")
+    reply = Message.objects.get(turn=turn, role="assistant")
+    assert (reply.finish, reply.kept) == ("incomplete", True)
     first, second = retry(turn, alice=alice, work=work, now=now)
     assert "echo: first" in first
     assert second.startswith(UNKNOWN)
