@@ -22,7 +22,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.models import Chat, Message, Webhook, WebhookDelivery
-from chats.record.message_commitments import DIGEST
+from chats.record.message_commitments import DIGEST, STORED, list_turn_replies
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerCheckpoint
 
@@ -52,6 +52,8 @@ NEEDED: Mapping[str, str] = {
 MOST_BYTES = 256 * 1024
 # Fields of a new message in an event of the ledger. A completed message has one more.
 NEW = 2
+# The ends of turns whose events list the replies.
+ENDED = ("completed", "stopped", "failed")
 # Seconds until all processes know that a webhook was created or changed.
 KNOWN_SECONDS = 5.0
 LANES = {False: "fast", True: "slow"}
@@ -177,6 +179,9 @@ def list_webhook_events(event: AuditEvent) -> list[tuple[str, Data]]:
         about["chat"] = str(event.chat_id)
     if event.turn_id:
         about["turn"] = str(event.turn_id)
+        if DIGEST in data and event.type.removeprefix("turn.") in ENDED:
+            # A reply with more steps than an event of the ledger lists.
+            data[STORED] = [row.listed() for row in list_turn_replies(event.turn_id)]
     return [(name, {**about, **more}) for name, more in _translate_event(event.type, data)]
 
 

@@ -422,7 +422,9 @@ def test_titles_of_chats_that_were_used_long_ago_are_found(
     alice: User, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(titles, "MOST_LOOKED_AT", 2)
-    for age, title in enumerate(["Graureiher", "Boats", "Reiher am See", "小鸟 Reiher", "Lakes"]):
+    for age, title in enumerate(
+        ["Graureiher", "Boats", "Reiher am See", "小鸟 Reiher", "Lakes", "Überblick"]
+    ):
         made = lifecycle.create_chat(owner=alice, now=now, title=title)
         Chat.objects.filter(pk=made.pk).update(updated_at=now - timedelta(days=age))
 
@@ -434,4 +436,5 @@ def test_titles_of_chats_that_were_used_long_ago_are_found(
     assert found("reiher") == ["Graureiher", "Reiher am See", "小鸟 Reiher"]
     assert found("reiher", most=2) == ["Graureiher", "Reiher am See"]
     assert found("小鸟") == ["小鸟 Reiher"]
+    assert found("überblick") == found("Überblick") == ["Überblick"]
     assert found("boats lakes") == []
