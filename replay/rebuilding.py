@@ -196,10 +196,10 @@ def rebuild_reply_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, se
         found.retries += row.call > 1 and row.step > 0
         made = rebuild_request(row)
         found.tools += bool(made.tools)
-        hashes = {compute_text_ref(text) for text in build_request_bodies(made, with_images=True)}
+        hashes = map(compute_text_ref, build_request_bodies(made, with_images=True))
         known = row.body_sha256
         differs = "its body is not the one that left" if known and known not in hashes else ""
-        yield f"{row.purpose} {row}", {known} if known else hashes, made.fault or differs
+        yield f"{row.purpose} {row}", {known} if known else set(hashes), made.fault or differs
 
 
 def rebuild_summary_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
@@ -218,7 +218,7 @@ def rebuild_summary_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, 
             built = summaries.build_summary_bodies(
                 row, made.messages, max_output_tokens=most, model=model
             )
-            hashes = {compute_text_ref(text) for text in built}
             known = made.body_sha256
+            hashes = {known} if known else {compute_text_ref(text) for text in built}
             differs = made.reason or ("" if not known or made.body == "same" else made.body_words)
-            yield f"call {number} of {row}", {known} if known else hashes, differs
+            yield f"call {number} of {row}", hashes, differs

@@ -28,12 +28,13 @@ from chats.prompt.sent_request import (
     format_request_file,
     format_request_message,
     is_anthropic_model,
+    select_sent_body,
     serialise_request_forms,
 )
 from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages.messages import Summary, WireMessage
-from contextpolicy.engine.messages.segments import Segment, compute_text_ref, format_prompt_json
+from contextpolicy.engine.messages.segments import Segment, format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import load_policy_values
@@ -142,9 +143,9 @@ def rebuild_summary_request(
     values = sources.values
     model = find_summary_model(row)
     most = values.summary_max_tokens + call.room
-    made = list(build_summary_bodies(row, messages, max_output_tokens=most, model=model))
-    body = compare_body_forms(iter(made), known) if known else "unknown"
-    file = next((text for text in made if compute_text_ref(text) == known), made[0])
+    made = build_summary_bodies(row, messages, max_output_tokens=most, model=model)
+    file = select_sent_body(made, known)
+    body = compare_body_forms(iter([file]), known) if known else "unknown"
     own = values.summary_instruction.strip()
     if own and values.hide_system_text and not sees_hidden:
         notice = f"(The policy hides its instruction of {len(own):,} characters.)"

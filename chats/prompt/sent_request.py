@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import product
+from itertools import chain, product
 from typing import Any, Literal
 
 from django.utils.translation import gettext, gettext_noop
@@ -17,6 +17,7 @@ from chats.providers import anthropic_wire, wire
 from chats.providers.base import ProviderRequest
 from chats.providers.call_ids import ID_FORMS, has_other_ids
 from chats.providers.kinds import ANTHROPIC_VERSION
+from chats.providers.output_limits import list_lower_limits
 from chats.providers.required_fields import FILLS, Fill, list_effective_fills
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.segments import Segment, compute_text_ref
@@ -178,9 +179,14 @@ def build_body_json(found: Rebuilt) -> str:
 
     Hashes replace images.
     """
-    made = list(build_request_bodies(found))
-    known = found.receipt.body_sha256
-    return next((text for text in made if compute_text_ref(text) == known), made[0])
+    return select_sent_body(build_request_bodies(found), found.receipt.body_sha256)
+
+
+def select_sent_body(made: Iterator[str], known: str) -> str:
+    """Return the rebuilt body with the recorded hash, or the default form if none has it."""
+    default = next(made)
+    forms = chain([default], made) if known else ()
+    return next((text for text in forms if compute_text_ref(text) == known), default)
 
 
 def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
@@ -199,12 +205,26 @@ def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterat
 
 
 def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
-    """Yield a request's body in each form that its server may require, the default form first."""
+    """Yield a request's body in each form that its server may require, the default form first.
+
+    The forms with lower limits of output tokens come last, because there are many.
+    """
+    most = request.max_output_tokens
     if is_anthropic:
         yield serialise_body(anthropic_wire.build_anthropic_body(request))
+        for limit in list_lower_limits(most):
+            lower = replace(request, max_output_tokens=limit)
+            yield serialise_body(anthropic_wire.build_anthropic_body(lower))
         return
     for options in list_body_options(request):
         yield serialise_body(wire.build_openai_body(request, **options))
+    for options in list_body_options(request):
+        if not options["cleans_names"]:
+            # The versions that did not clean names did not lower limits either.
+            continue
+        body = wire.build_openai_body(request, **options)
+        for limit in list_lower_limits(most):
+            yield serialise_body({**body, options["limit_name"]: limit})
 
 
 def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:

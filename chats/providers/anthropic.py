@@ -17,7 +17,7 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.failures import parse_response_failure
 from chats.providers.kinds import strip_api_version
-from chats.providers.output_limits import find_output_limit, is_limit_exceeded, limit_output
+from chats.providers.output_limits import find_lower_limit, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 
@@ -61,19 +61,24 @@ class AnthropicProvider(HttpProvider):
         return MessageReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
-        """Send the request. If its output limit exceeds the model's, retry once with that."""
-        limit = self._output_limits.get(request.model)
+        """Send the request. If its output limit exceeds the model's, retry once with that.
+
+        Stores the limit only if it opened a response: an error can repeat text of a client.
+        """
+        sent = limit_output(request, self._output_limits.get(request.model))
         try:
-            return await self._send_until(limit_output(request, limit), deadlines)
+            return await self._send_until(sent, deadlines)
         except anthropic.APIStatusError as error:
-            found = find_output_limit(error.response.text)
-            if found is None or found == limit or not is_limit_exceeded(request, found):
-                raise self._convert(error, request) from None
-            self._output_limits[request.model] = found
+            failure = self._convert(error, request)
+            found = find_lower_limit(failure, error.response.text, sent=sent)
+            if found is None:
+                raise failure from None
         try:
-            return await self._send_until(limit_output(request, found), deadlines)
+            response = await self._send_until(limit_output(request, found), deadlines)
         except anthropic.APIStatusError as error:
             raise self._convert(error, request) from None
+        self._output_limits[request.model] = found
+        return response
 
     async def _send_until(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
         """Send the request before the deadline. Raises ProviderError and the package's errors."""

@@ -99,6 +99,11 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
     )
 
 
+def is_validation_failure(failure: ProviderError) -> bool:
+    """Return True if a server refused an option of the request, or may have."""
+    return failure.code == "provider_rejected" and failure.status in {400, 422}
+
+
 def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
     error = _error_object(chunk)
     codes = _codes(error)

@@ -15,8 +15,8 @@ from openai import AsyncOpenAI, AsyncStream
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.call_ids import IdForm, find_required_form
 from chats.providers.chunks import ReplyReader
-from chats.providers.failures import parse_response_failure
-from chats.providers.output_limits import find_output_limit, is_limit_exceeded, limit_output
+from chats.providers.failures import is_validation_failure, parse_response_failure
+from chats.providers.output_limits import find_lower_limit, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.required_fields import Fill, find_required_fill, list_effective_fills
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
@@ -69,13 +69,17 @@ class OpenAIProvider(HttpProvider):
         return ReplyReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
-        """Send the request. If the server rejects an option, adapt the request and retry."""
+        """Send the request. If the server rejects an option, adapt the request and retry.
+
+        Stores an adaptation only if it opened a response: an error can repeat text of a client, and
+        later requests are of other users.
+        """
+        known = dialect = self._dialects.get(request.model, _Dialect())
         while True:
-            dialect = self._dialects.get(request.model, _Dialect())
             try:
                 with provider_errors():
                     async with asyncio.timeout_at(deadlines.opening()):
-                        return await self._send(request, dialect)
+                        response = await self._send(request, dialect)
             except openai.APIStatusError as error:
                 body = error.response.text
                 request.sent.sha256 = error.response.extensions["sent"]
@@ -83,9 +87,15 @@ class OpenAIProvider(HttpProvider):
                     status=error.status_code, headers=error.response.headers, body=body
                 )
                 better = _adapt_dialect(dialect, failure, body, request=request)
-                if better == dialect:
+                # A server that names another limit each time must not cause endless requests.
+                lowers_again = known.most_output != dialect.most_output != better.most_output
+                if better == dialect or lowers_again:
                     raise failure from None
-                self._dialects[request.model] = better
+                dialect = better
+            else:
+                if dialect != known:
+                    self._dialects[request.model] = dialect
+                return response
 
     async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:
         """Send the request and return the response with its body unread.
@@ -130,10 +140,10 @@ def _adapt_dialect(
         sent = build_openai_body(request, takes_result_images=dialect.takes_result_images)
         has_effect = fill in list_effective_fills(sent["messages"])
         return replace(dialect, fills=(*dialect.fills, fill)) if has_effect else dialect
-    limit = find_output_limit(body)
-    if limit is not None and is_limit_exceeded(request, limit) and limit != dialect.most_output:
+    limit = find_lower_limit(failure, body, sent=limit_output(request, dialect.most_output))
+    if limit is not None:
         return replace(dialect, most_output=limit)
-    if failure.code != "provider_rejected" or failure.status not in {400, 422}:
+    if not is_validation_failure(failure):
         return dialect
     if "stream_options" in body:
         return replace(dialect, takes_usage_option=False)

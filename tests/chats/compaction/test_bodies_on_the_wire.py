@@ -1,5 +1,6 @@
 """The summary request received by a model server equals the one rebuilt from rows."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,12 +11,16 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.compaction import maintain
-from chats.compaction.reconstruction import rebuild_summary_request
+from chats.compaction.reconstruction import (
+    build_summary_bodies,
+    find_summary_model,
+    rebuild_summary_request,
+)
 from chats.ground.commitments import is_commitment_valid
 from chats.models import Chat, Compaction, ProviderAccount
 from chats.record import commitment_check
 from contextpolicy import ledger
-from contextpolicy.engine.messages.segments import format_prompt_json
+from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.summaries.prompts import LOST_FACTS
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -26,6 +31,8 @@ from tests.support.chat_summaries import GOOD_SUMMARY, SetPolicy, add_minutes
 
 pytestmark = pytest.mark.processes
 # With these values one request reads the whole chat. Later it takes several.
+# A limit below the one that the policy sets for summaries.
+LOWER = 256
 WHOLE = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
 
 
@@ -64,6 +71,7 @@ def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
     server: FakeServer,
     set_policy: SetPolicy,
     now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=cannot_stream)
     set_policy(summarization_model=writer.slug, token_budget=4_000, **WHOLE)
@@ -77,6 +85,14 @@ def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
     page = signed_in(long_chat.owner)
     address = f"/chats/{long_chat.pk}/compactions/{row.pk}/request"
     assert sent[0] in page.get(address).content.decode()
+    # The model refused a larger reply and got its own limit.
+    monkeypatch.setattr("chats.providers.output_limits.MODEL_LIMITS", (LOWER,))
+    model = find_summary_model(row)
+    made = build_summary_bodies(row, found.messages, max_output_tokens=LOWER, model=model)
+    row.bodies = [compute_text_ref(next(made))]
+    lower = rebuild_summary_request(row)
+    assert (lower.body, json.loads(lower.file)["max_tokens"]) == ("same", LOWER)
+    row.bodies = sent[:1]
     # Other options change the body for the model. The prompt stays the same.
     ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=not cannot_stream)
     assert rebuild_summary_request(row).body == "options"

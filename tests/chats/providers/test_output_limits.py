@@ -1,13 +1,19 @@
 """Models that refuse a reply limit above their own get their limit."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from chats.providers.base import Finished, ProviderError
-from chats.providers.output_limits import find_output_limit
+from chats.prompt import sent_request
+from chats.providers.base import ErrorCode, Finished, ProviderError
+from chats.providers.output_limits import find_lower_limit, find_output_limit
+from contextpolicy.engine.messages.messages import ToolCallPart, WireMessage
+from contextpolicy.engine.messages.segments import compute_text_ref
 from tests.fakes.calls import adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
+
+STATED = "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m"
 
 
 @pytest.mark.parametrize(
@@ -25,10 +31,7 @@ from tests.fakes.fake_server import FakeServer
         ),
         ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192),
         ("<400> InternalError: Range of max_tokens should be [1, 8,192]", 8192),
-        (
-            "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for m",
-            8192,
-        ),
+        (STATED, 8192),
         ("The maximum tokens you requested exceeds the model limit of 4096. Try again.", 4096),
         (
             "Unable to submit request because it has a maxOutputTokens value of 70000 but the "
@@ -39,10 +42,33 @@ from tests.fakes.fake_server import FakeServer
         ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", None),
         ("This model's maximum context length is 8192 tokens.", None),
         ("The valid range of max_tokens is [1, 99999999999]", None),
+        # Numbers that are no model's limit.
+        ("The valid range of max_tokens is [1, 1]", None),
+        ("The valid range of max_tokens is [1, 9000]", None),
     ],
 )
 def test_errors_of_servers(error: str, limit: int | None) -> None:
     assert find_output_limit(error) == limit
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "asked_for", "limit"),
+    [
+        (400, "provider_rejected", 32_000, 8192),
+        (422, "provider_rejected", 8193, 8192),
+        (400, "provider_rejected", 8192, None),
+        (400, "provider_rejected", None, None),
+        (400, "content_filtered", 32_000, None),
+        (404, "provider_rejected", 32_000, None),
+        (500, "provider_unavailable", 32_000, None),
+    ],
+)
+def test_only_refusals_of_larger_requests_lower_the_limit(
+    status: int, code: ErrorCode, asked_for: int | None, limit: int | None
+) -> None:
+    failure = ProviderError(code, status=status)
+    sent = asked("Hello", max_output_tokens=asked_for)
+    assert find_lower_limit(failure, STATED, sent=sent) == limit
 
 
 def list_limits(server: FakeServer) -> list[int]:
@@ -69,10 +95,74 @@ def test_a_refusal_that_stays_is_not_repeated_for_ever(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.configure(reject="long_replies")
-    for kind in ("openai", "anthropic"):
-        # The server names a limit that it does not accept.
-        monkeypatch.setattr(f"chats.providers.{kind}.find_output_limit", lambda _error: 9000)
+    # The server names limits that it does not accept.
+    limits = iter([16_384, 16_000, 10_000])
+    monkeypatch.setattr(
+        "chats.providers.output_limits.find_output_limit", lambda _error: next(limits)
+    )
     with pytest.raises(ProviderError) as caught:
         call(adapter_to(server), asked("Hello", max_output_tokens=32_000))
     assert caught.value.code == "provider_rejected"
-    assert list_limits(server) == [32_000, 9000]
+    assert list_limits(server) == [32_000, 16_384]
+
+
+def ask_after_refusal(server: FakeServer, *, reject: str, refused: Any, later: Any) -> None:
+    """Make a request that the server refuses each time, then another one without its rule."""
+
+    async def ask_twice() -> None:
+        provider = adapter_to(server)
+        server.configure(reject=reject)
+        with pytest.raises(ProviderError):
+            await collect(provider, refused)
+        server.configure(reject="")
+        await collect(provider, later)
+        await provider.aclose()
+
+    asyncio.run(ask_twice())
+
+
+def test_a_limit_that_did_not_help_is_not_stored(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chats.providers.output_limits.find_output_limit", lambda _error: 1024)
+    request = asked("Hello", max_output_tokens=32_000)
+    ask_after_refusal(server, reject="messages", refused=request, later=request)
+    assert list_limits(server) == [32_000, 1024, 32_000]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens: 9 > 1, which is the maximum allowed number of output tokens",
+        "max_tokens: 9 > 1024, which is the maximum allowed number of output tokens",
+        "tool_call_id",
+        "missing reasoning_content",
+        "stream_options are not supported",
+        "max_completion_tokens instead",
+    ],
+)
+def test_the_text_of_a_client_in_an_error_changes_no_later_request(
+    openai_server: FakeServer, text: str
+) -> None:
+    messages = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", (ToolCallPart("c:1", "search", "{}"),)),
+        WireMessage("tool", "Found.", (), "c:1"),
+    )
+    request = asked("", messages=messages, max_output_tokens=32_000)
+    # The server repeats the name of a parameter that it refuses.
+    refused = asked("", messages=messages, max_output_tokens=32_000, parameters={text: 1})
+    ask_after_refusal(openai_server, reject=text, refused=refused, later=request)
+    first, *_, last = [record["body"] for record in openai_server.requests()]
+    assert {key: value for key, value in first.items() if key != text} == last
+
+
+@pytest.mark.parametrize("thinking", ["", "20000"])
+def test_a_request_with_a_lowered_limit_can_be_rebuilt(server: FakeServer, thinking: str) -> None:
+    server.configure(reject="long_replies")
+    request = asked("Hello", max_output_tokens=32_000, thinking=thinking)
+    assert call(adapter_to(server), request)[-1] == Finished("stop")
+    forms = sent_request.serialise_request_forms(request, is_anthropic=server.kind == "anthropic")
+    known = request.sent.sha256
+    assert compute_text_ref(sent_request.select_sent_body(forms, known)) == known
+    assert list_limits(server) == [32_000, 8192]

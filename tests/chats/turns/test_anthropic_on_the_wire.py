@@ -46,7 +46,7 @@ def server(running: FakeServer, demo_model: ModelSpec, settings: Any) -> FakeSer
     settings.PROVIDER_BACKOFF_MAX = 0.01
     ProviderAccount.objects.update(kind="anthropic", base_url=running.base_url)
     ModelSpec.objects.update(name="fake-chat", supports_tools=True)
-    running.configure(tokens=3, replies=[], faults=[], fault="", context_limit=0)
+    running.configure(tokens=3, replies=[], faults=[], fault="", context_limit=0, reject="")
     running.forget_requests()
     return running
 
@@ -189,6 +189,25 @@ def test_thoughts_are_asked_for_as_the_model_is_set_up(
     reply = Message.objects.get(role="assistant")
     assert reply.parts[0] == {"type": "reasoning", "text": " thought 0 thought 1"}
     check_rebuilt_requests(server)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_request_with_the_limit_of_its_model_can_be_rebuilt(
+    server: FakeServer, set_policy: SetPolicy, chat: Chat, ask: Ask, settings: Any, kind: str
+) -> None:
+    set_policy(reserve_tokens=10_000, token_budget=32_000)
+    ModelSpec.objects.update(context_window=64_000, thinking="6000")
+    with FakeServer(kind=kind) as own:
+        settings.ALLOWED_PRIVATE_PROVIDERS = [own.host]
+        ProviderAccount.objects.update(kind=kind, base_url=own.base_url)
+        own.configure(tokens=3, reject="long_replies")
+        assert ask(chat, "Hello").status == "completed"
+        asked_for, sent = own.requests()
+    limits = (asked_for["body"]["max_tokens"], sent["body"]["max_tokens"])
+    assert limits == (10_000, 8192)
+    found = load_sent_request(Receipt.objects.get(), sees_hidden=True)
+    assert (found.fault, found.body) == ("", "same")
+    assert json.loads(build_request_file(found, form="json").text) == sent["body"]
 
 
 def test_an_overflow_teaches_the_window_and_is_tried_once_more(
