@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils.translation import gettext_lazy
 
 from chats.actions import branching, lifecycle, organising, system_texts
-from chats.exchange import originals
+from chats.exchange import originals, pictures
 from chats.exchange.draft_messages import build_draft_message
 from chats.exchange.drafts import ChatDraft, ImportRefused, Node
 from chats.exchange.imported_summaries import restore_imported_summary
@@ -29,7 +29,6 @@ from chats.exchange.known_chats import (
 )
 from chats.exchange.message_positions import PAGE, Places, load_message_positions
 from chats.exchange.message_times import MessageTime, resolve_message_times
-from chats.exchange.pictures import IMAGE_REFUSED, leave_out_images_over_limit
 from chats.ground.background_lock import alone
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ImportedChat, Message
@@ -85,10 +84,11 @@ def store_draft(
 ) -> Imported:
     """Create a chat from a draft, or add the new messages to a previously imported chat.
 
-    `between` is called between files, and between messages while counting tokens. `book` is called
+    `between` is called between files, images, and messages while counting tokens. `book` is called
     with the result, in the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`,
     the errors of `lifecycle.create_chat`, and those of the two callbacks.
     """
+    draft = pictures.correct_image_sizes(draft, tick=between)
     while True:
         known = find_imported_chat(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else list_missing_messages(known, draft)
@@ -96,7 +96,7 @@ def store_draft(
             draft.originals, missing, owner=owner, now=now, between=between
         )
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
-        draft = leave_out_images_over_limit(draft, owner_id=owner.pk)
+        draft = pictures.leave_out_images_over_limit(draft, owner_id=owner.pk)
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             if known is not None:
@@ -270,7 +270,7 @@ def extend_imported_chat(
 def record_refused_images(draft: ChatDraft, *, chat: Chat, actor: str, now: datetime) -> None:
     """Record each image of the chat that the virus scanner refused, like a refused upload."""
     for loss in draft.losses:
-        if loss.startswith(f"{IMAGE_REFUSED}:"):
+        if loss.startswith(f"{pictures.IMAGE_REFUSED}:"):
             data = {"kind": "image"}
             ledger.record_event("file.refused", actor=actor, now=now, chat_id=chat.pk, data=data)
 

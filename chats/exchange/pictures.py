@@ -11,10 +11,11 @@ from django.db.models import QuerySet
 
 from chats.exchange import bounds
 from chats.exchange.drafts import ChatDraft, Node
+from chats.exchange.shelf import replace_node_parts
 from chats.files import scanning, uploads
 from chats.models import Message, MessageImage, OwnedImage
 from chats.record.images import Bytes, detect_media_type
-from contextpolicy.engine.messages.messages import FilePart
+from contextpolicy.engine.messages.messages import FilePart, Part
 
 FOLDER = "images/"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
@@ -147,6 +148,37 @@ def read_wanted_images(
             continue
         found[sha256] = (entry.filename, media_type)
     return Images(archive, found), losses
+
+
+def correct_image_sizes(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDraft:
+    """Return a chat whose parts have the lengths of its images. A file can claim other lengths.
+
+    `tick` is called for each image. Raises `ImportRefused` for a damaged entry.
+    """
+    sizes: dict[str, int] = {}
+    for sha256 in draft.images:
+        tick()
+        sizes[sha256] = len(draft.images[sha256].data)
+    if not sizes:
+        return draft
+    nodes = tuple(correct_sizes_of_node(node, sizes=sizes) for node in draft.nodes)
+    return replace(draft, nodes=nodes)
+
+
+def correct_sizes_of_node(node: Node, *, sizes: Mapping[str, int]) -> Node:
+    before = tuple(node.parts)
+    parts = tuple(correct_size_of_part(part, sizes=sizes) for part in before)
+    return node if parts == before else replace_node_parts(node, parts)
+
+
+def correct_size_of_part(part: Part, *, sizes: Mapping[str, int]) -> Part:
+    image = part.image if isinstance(part, FilePart) else None
+    if not isinstance(part, FilePart) or image is None:
+        return part
+    size = sizes.get(image.sha256, image.size)
+    if size == image.size:
+        return part
+    return replace(part, reference=replace(image, size=size).reference)
 
 
 def leave_out_images_over_limit(draft: ChatDraft, *, owner_id: int) -> ChatDraft:

@@ -99,6 +99,14 @@ class ShelvedParts(ShelvedValues):
         return parse_parts(self.shelf.value(self.place))
 
 
+def replace_node_parts(node: Node, parts: tuple[Part, ...]) -> Node:
+    """Return a message with other parts, on the shelf of the earlier ones if they are on one."""
+    before = node.parts
+    return replace(
+        node, parts=before.shelf.parts(parts) if isinstance(before, ShelvedParts) else parts
+    )
+
+
 class ShelvedMetadata(Mapping[str, object]):
     """The metadata of a message, stored on a shelf."""
 

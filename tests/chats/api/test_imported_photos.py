@@ -9,15 +9,18 @@ import pytest
 from PIL import Image
 from pytest_django.fixtures import Settings
 
-from chats.models import Chat, MessageImage
+from chats.models import Chat, Message, MessageImage
 from chats.record.images import format_data_url
+from contextpolicy.engine.messages.images import Image as StoredImage
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import (
     PNG,
+    PNG_HASH,
     build_pictured_chat,
     export_chat,
     join_json_lines,
+    zip_entries,
 )
 from tests.support.files_in_chats import dump_database
 
@@ -92,3 +95,26 @@ def test_imported_images_over_the_limit_are_added_later(
     assert bytes(MessageImage.objects.get().data) == PNG
     # The image that the chat already has needs no room.
     assert bring(of_alice, data).chats[0]["losses"] == []
+
+
+@pytest.mark.parametrize("is_bundle", [True, False])
+def test_an_import_measures_images_itself(
+    *, is_bundle: bool, of_alice: Program, settings: Settings
+) -> None:
+    """A file can state any size for an image."""
+    reference = StoredImage(85, sha256=PNG_HASH, size=0).reference
+    urls = [reference] if is_bundle else [format_data_url("image/png", PNG), reference]
+    parts = [{"type": "file", "mediaType": "image/png", "url": url} for url in urls]
+    data = join_json_lines({"id": "m", "role": "user", "parts": parts})
+    if is_bundle:
+        entries = {f"images__{PNG_HASH}_dot_png": PNG, "meta_dot_json": b'{"version": 1}'}
+        data = zip_entries(history_dot_jsonl=data, **entries)
+    settings.FILES_PER_USER_BYTES = len(PNG) - 1
+    chat = brought(of_alice, data)
+    assert [loss.partition(":")[0] for loss in chat["losses"]] == ["image_over_limit"]
+    assert not MessageImage.objects.exists()
+    (row,) = Message.objects.all()
+    assert {part["reference"].rpartition("&")[2] for part in row.parts} == {f"size={len(PNG)}"}
+    settings.FILES_PER_USER_BYTES = len(PNG)
+    (again,) = bring(of_alice, data).chats
+    assert (again["losses"], MessageImage.objects.count()) == ([], 1)
