@@ -13,7 +13,7 @@ from chats.exchange import bounds
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.shelf import replace_node_parts
 from chats.files import scanning, uploads
-from chats.models import Message, MessageImage, OwnedImage
+from chats.models import Message, MessageImage
 from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.messages import FilePart, Part
 
@@ -186,8 +186,7 @@ def leave_out_images_over_limit(draft: ChatDraft, *, owner_id: int) -> ChatDraft
     wanted = set(draft.images)
     if not wanted:
         return draft
-    known = OwnedImage.objects.filter(owner=owner_id).values_list("sha256", flat=True)
-    new = wanted.difference(known)
+    new = uploads.find_new_images(owner_id, hashes=wanted)
     parts = (part for node in draft.nodes for part in node.parts if isinstance(part, FilePart))
     sizes = {part.image.sha256: part.image.size for part in parts if part.image}
     size = sum(sizes.get(sha256, 0) for sha256 in new)

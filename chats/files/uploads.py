@@ -37,6 +37,8 @@ MIB = 1024 * 1024
 NAMED_KINDS = frozenset({StoredFile.Kind.TEXT, StoredFile.Kind.CSV})
 # The maximum number of unused files that one run deletes.
 DELETED_AT_ONCE = 1_000
+# The number of images in one query.
+HASHES_AT_ONCE = 500
 
 
 class FileUploadsOff(Refusal):
@@ -286,7 +288,21 @@ def measure_message_images(owner_id: int) -> int:
     images = OwnedImage.objects.filter(owner=owner_id)
     different = images.exclude(sha256__in=copies.values("copy_sha256")).values("sha256")
     sizes = different.annotate(bytes=Max("size")).order_by()
-    return sum(sizes.values_list("bytes", flat=True))
+    return sizes.aggregate(total=Sum("bytes"))["total"] or 0
+
+
+def find_new_images(owner_id: int, *, hashes: Iterable[str]) -> set[str]:
+    """Return the images that would count: neither in a user's messages, nor copies of uploads."""
+    wanted = sorted(set(hashes))
+    images = OwnedImage.objects.filter(owner=owner_id)
+    files = StoredFile.objects.filter(owner=owner_id)
+    found: set[str] = set()
+    for start in range(0, len(wanted), HASHES_AT_ONCE):
+        batch = wanted[start : start + HASHES_AT_ONCE]
+        known = images.filter(sha256__in=batch).order_by().values_list("sha256", flat=True)
+        found.update(known.distinct())
+        found.update(files.filter(copy_sha256__in=batch).values_list("copy_sha256", flat=True))
+    return set(wanted) - found
 
 
 def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:

@@ -1,6 +1,7 @@
 """Images of clients with metadata or many pixels: a copy is stored and sent instead."""
 
 import base64
+import hashlib
 import io
 from importlib import import_module
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from PIL import Image
 from pytest_django.fixtures import Settings
@@ -186,6 +189,29 @@ def test_the_copy_of_an_upload_does_not_count_again(program: GatewayClient, alic
     program.ask([user([part, {"type": "text", "text": "Where?"}])])
     assert OwnedImage.objects.count() == 1
     assert uploads.measure_message_images(alice.pk) == 0
+
+
+def test_the_database_counts_images_and_finds_new_ones(
+    program: GatewayClient, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work does not grow with the images of the user."""
+    row, _ = uploads.accept_upload(
+        io.BytesIO(PHOTO), name="home.jpg", owner=alice, now=timezone.now()
+    )
+    read_like_a_worker(str(row.pk))
+    row.refresh_from_db()
+    pictures = [PNG, PNG + b"1", PNG + b"22"]
+    for picture in pictures:
+        program.ask(ask_about_photo(picture))
+    with CaptureQueriesContext(connection) as used:
+        assert uploads.measure_message_images(alice.pk) == sum(map(len, pictures))
+    assert [query["sql"].startswith("SELECT SUM(") for query in used] == [True]
+    known = [hashlib.sha256(picture).hexdigest() for picture in pictures]
+    monkeypatch.setattr(uploads, "HASHES_AT_ONCE", 2)
+    with CaptureQueriesContext(connection) as used:
+        new = uploads.find_new_images(alice.pk, hashes=[known[0], row.copy_sha256, "0" * 64])
+    assert (new, len(used)) == ({"0" * 64}, 4)
+    assert all(" IN (" in query["sql"] for query in used)
 
 
 def test_the_upgrade_counts_earlier_images(program: GatewayClient, alice: User) -> None:
