@@ -96,7 +96,9 @@ def store_draft(
             draft.originals, missing, owner=owner, now=now, between=between
         )
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
-        draft = pictures.leave_out_images_over_limit(draft, owner_id=owner.pk)
+        draft = pictures.leave_out_images_over_limit(
+            draft, nodes=missing, chat=known, owner_id=owner.pk
+        )
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             if known is not None:

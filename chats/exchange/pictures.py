@@ -13,8 +13,8 @@ from chats.exchange import bounds
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.shelf import replace_node_parts
 from chats.files import scanning, uploads
-from chats.models import Message, MessageImage
-from chats.record.images import Bytes, detect_media_type
+from chats.models import Chat, Message, MessageImage, StoredFile
+from chats.record.images import Bytes, detect_media_type, iter_missing_images
 from contextpolicy.engine.messages.messages import FilePart, Part
 
 FOLDER = "images/"
@@ -28,6 +28,8 @@ SCAN_LOSSES = {
     scanning.FILE_REFUSED: IMAGE_REFUSED,
     scanning.SCANNER_UNAVAILABLE: "image_not_scanned",
 }
+# How many times larger than an upload its copy may be before the rest counts towards the limit.
+MOST_TIMES = 2
 
 
 def build_image_filename(image: MessageImage) -> str:
@@ -181,23 +183,46 @@ def correct_size_of_part(part: Part, *, sizes: Mapping[str, int]) -> Part:
     return replace(part, reference=replace(image, size=size).reference)
 
 
-def leave_out_images_over_limit(draft: ChatDraft, *, owner_id: int) -> ChatDraft:
-    """Return a chat without images, which become losses, if they exceed the limit of the owner."""
-    wanted = set(draft.images)
-    if not wanted:
-        return draft
-    new = uploads.find_new_images(owner_id, hashes=wanted)
-    parts = (part for node in draft.nodes for part in node.parts if isinstance(part, FilePart))
-    sizes = {part.image.sha256: part.image.size for part in parts if part.image}
-    size = sum(sizes.get(sha256, 0) for sha256 in new)
+def leave_out_images_over_limit(
+    draft: ChatDraft, *, nodes: Sequence[Node], chat: Chat | None, owner_id: int
+) -> ChatDraft:
+    """Return a chat without images, which become losses, if they exceed the limit of the owner.
+
+    Only images that will be stored count: those of new messages (`nodes`), and those that the
+    `chat` of an earlier import lacks.
+    """
+    size = sum(measure_new_images(draft, nodes=nodes, chat=chat, owner_id=owner_id).values())
     if not size:
         return draft
     try:
         uploads.check_quota(owner_id, name=draft.title, size=size)
     except uploads.FileQuotaExceeded:
-        losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(wanted))
+        losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(draft.images))
         return replace(draft, images={}, losses=(*draft.losses, *losses))
     return draft
+
+
+def measure_new_images(
+    draft: ChatDraft, *, nodes: Sequence[Node], chat: Chat | None, owner_id: int
+) -> dict[str, int]:
+    """Return the bytes by which images of a chat count towards the limit of the owner, by hash.
+
+    The copy of a restored upload needs no room, but the hash of the copy is a claim of the file
+    until the upload is read. Bytes above `MOST_TIMES` the size of the upload count.
+    """
+    new = uploads.find_new_images(owner_id, hashes=draft.images)
+    stored = new & collect_image_hashes(nodes)
+    if chat is not None and new != stored:
+        stored.update(sha256 for _, sha256 in iter_missing_images(chat, hashes=new - stored))
+    if not stored:
+        return {}
+    parts = (part for node in draft.nodes for part in node.parts if isinstance(part, FilePart))
+    sizes = {part.image.sha256: part.image.size for part in parts if part.image}
+    copied = {original.copy_sha256 for original in draft.originals.values()}
+    ids = {sha256: draft.file_ids[sha256] for sha256 in stored & copied & draft.file_ids.keys()}
+    restored = StoredFile.objects.filter(owner=owner_id).in_bulk(list(set(ids.values())))
+    room = {sha256: MOST_TIMES * restored[pk].size for sha256, pk in ids.items() if pk in restored}
+    return {sha256: max(sizes.get(sha256, 0) - room.get(sha256, 0), 0) for sha256 in stored}
 
 
 def build_image_loss(sha256: str) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chats.models import Chat, Message, MessageImage, OwnedImage
@@ -89,16 +89,22 @@ def store_missing_images(chat: Chat, *, found: Mapping[str, Bytes]) -> None:
 
     Runs in the caller's transaction. `found` maps hashes to images.
     """
-    if not found:
+    for row, sha256 in iter_missing_images(chat, hashes=found):
+        create_image(row, found[sha256], sha256=sha256, owner_id=chat.owner_id)
+
+
+def iter_missing_images(chat: Chat, *, hashes: Collection[str]) -> Iterator[tuple[Message, str]]:
+    """Yield the messages of a chat whose images are not stored, with the hash of each image."""
+    if not hashes:
         return
     stored = MessageImage.objects.filter(message__branch__chat=chat)
-    missing = found.keys() - set(stored.values_list("sha256", flat=True))
+    missing = set(hashes).difference(stored.values_list("sha256", flat=True))
     if not missing:
         return
     rows = Message.objects.filter(branch__chat=chat, erased_at=None).only("parts")
     for row in rows.iterator(chunk_size=PAGE):
         for sha256 in missing.intersection(iter_image_hashes(row)):
-            create_image(row, found[sha256], sha256=sha256, owner_id=chat.owner_id)
+            yield row, sha256
 
 
 def iter_image_hashes(row: Message) -> Iterable[str]:

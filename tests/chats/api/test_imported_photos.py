@@ -6,9 +6,12 @@ import json
 import zipfile
 
 import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
 from PIL import Image
 from pytest_django.fixtures import Settings
 
+from chats.actions import erasure
 from chats.models import Chat, Message, MessageImage
 from chats.record.images import format_data_url
 from contextpolicy.engine.messages.images import Image as StoredImage
@@ -18,6 +21,7 @@ from tests.support.exchange_files import (
     PNG,
     PNG_HASH,
     build_pictured_chat,
+    build_ui_message,
     export_chat,
     join_json_lines,
     zip_entries,
@@ -118,3 +122,19 @@ def test_an_import_measures_images_itself(
     settings.FILES_PER_USER_BYTES = len(PNG)
     (again,) = bring(of_alice, data).chats
     assert (again["losses"], MessageImage.objects.count()) == ([], 1)
+
+
+def test_images_of_erased_messages_need_no_room(
+    of_alice: Program, alice: User, settings: Settings
+) -> None:
+    """A repeated import does not store them again."""
+    url = format_data_url("image/png", PNG)
+    part = {"type": "file", "mediaType": "image/png", "url": url}
+    first = {"id": "m", "role": "user", "metadata": {"chatId": "c"}, "parts": [part]}
+    brought(of_alice, join_json_lines(first))
+    erasure.erase_message(user=alice, message=Message.objects.get(), now=timezone.now())
+    settings.FILES_PER_USER_BYTES = 1
+    data = join_json_lines(first, build_ui_message("n", "Hello", "assistant"))
+    (again,) = bring(of_alice, data).chats
+    assert (again["messages"], again["losses"]) == (1, [])
+    assert not MessageImage.objects.exists()

@@ -147,3 +147,32 @@ def test_an_image_that_the_scanner_does_not_accept_is_left_out(
     assert name.startswith(f"images/{image.sha256}")
     bring(of_charlie, archive)
     assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1
+
+
+def test_the_copies_of_restored_uploads_need_no_room(
+    archive: bytes, of_charlie: Program, charlie: User, settings: Settings
+) -> None:
+    settings.FILES_PER_USER_BYTES = len(PDF) + len(PICTURE)
+    (made,) = bring(of_charlie, archive).chats
+    assert made["losses"] == []
+    assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1
+
+
+def test_a_small_file_does_not_make_room_for_a_large_image(
+    archive: bytes, of_charlie: Program, charlie: User, settings: Settings
+) -> None:
+    """The hash of a copy is a claim of the archive."""
+    small = b"x"
+    sha256 = hashlib.sha256(small).hexdigest()
+
+    def claim(account: dict[str, Any]) -> dict[str, Any]:
+        (image,) = (row for row in account["files"] if row.get("copy_sha256"))
+        image |= {"sha256": sha256, "name": "a.txt", "file": f"files/{sha256}"}
+        return account
+
+    changed = replace_entries(archive, account=claim, **{f"files/{sha256}": small})
+    settings.FILES_PER_USER_BYTES = len(PDF) + len(small)
+    (made,) = bring(of_charlie, changed).chats
+    assert [loss.partition(":")[0] for loss in made["losses"]] == ["image_over_limit"]
+    assert StoredFile.objects.filter(owner=charlie).count() == 2
+    assert not MessageImage.objects.filter(message__branch__chat=made["chat"]).exists()
