@@ -11,7 +11,7 @@ from django.conf import settings
 
 from chats.exchange import bounds, pictures
 from chats.exchange.drafts import ChatDraft, Node, OriginalFile
-from chats.exchange.import_sources import FileRead
+from chats.exchange.import_sources import FileRead, Tick
 from chats.exchange.inline_images import InlineImages, is_copied_by_imports
 from chats.exchange.originals import NO_FILE
 from chats.files import scanning
@@ -35,8 +35,10 @@ TYPES = mimetypes.MimeTypes()
 class ArchiveAssets:
     """The files of an archive by their id. Each is read when a chat refers to it."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, archive: zipfile.ZipFile, *, tick: Tick) -> None:
         self.archive = archive
+        # Called for each file, because a copy or a scan can take a second.
+        self.tick = tick
         self.entries: dict[str, tuple[zipfile.ZipInfo, str]] = {}
         for entry in archive.infolist():
             found = ENTRY.fullmatch(entry.filename.rpartition("/")[2])
@@ -58,7 +60,7 @@ class ChatAssets:
     def __init__(self, assets: ArchiveAssets) -> None:
         self.assets = assets
         self.names: dict[str, tuple[str, str]] = {}
-        self.copies = InlineImages()
+        self.copies = InlineImages(tick=assets.tick)
         self.documents: dict[str, OriginalFile] = {}
         self.losses: list[str] = []
         self.attached = 0
@@ -91,6 +93,7 @@ class ChatAssets:
         entry, name = self.assets.entries.get(pointer[1], (None, "")) if pointer else (None, "")
         if entry is None or not isinstance(part, FilePart):
             return part
+        self.assets.tick()
         name = part.name or name
         if part.media_type == DOCUMENT and not guess_media_type(name).startswith("image/"):
             return self.attach_document(entry, name=name)

@@ -23,6 +23,7 @@ from chats.exchange.import_sources import (
     ArchivePart,
     Draft,
     Open,
+    Tick,
     Work,
     build_fault,
     build_parsed_part,
@@ -44,10 +45,10 @@ def build_chat_limit_error() -> NotTaken:
     return NotTaken("", "import_too_many", Sentence(problem, limit=MOST_CHATS))
 
 
-def parse_session_chats(form: str, values: Iterable[Any]) -> list[Draft]:
+def parse_session_chats(form: str, values: Iterable[Any], *, tick: Tick) -> list[Draft]:
     """Return the chats of a session. Values other than objects count as lost messages.
 
-    Raises `ImportRefused`.
+    `tick` is called for each image. Raises `ImportRefused`.
     """
     strays = 0
 
@@ -59,7 +60,7 @@ def parse_session_chats(form: str, values: Iterable[Any]) -> list[Draft]:
             else:
                 strays += 1
 
-    first, *rest = sanitise_drafts(foreign.parse_session(form, objects()))
+    first, *rest = sanitise_drafts(foreign.parse_session(form, objects()), tick=tick)
     if strays and isinstance(first, ChatDraft):
         losses = (*first.losses, *["message_dropped"] * min(strays, MOST_LOSSES))
         counted, lost = first.counted + strays, first.lost + strays
@@ -79,7 +80,7 @@ def read_document_part(again: Open, *, size: int, name: str, work: Work) -> Arch
         return build_list_part(product, again, start, total=total, place=place, work=work)
     found_list = locate_json_list(again, place=place, work=work)
     if found_list is None:
-        return read_object_part(again, size=size, place=place)
+        return read_object_part(again, size=size, place=place, work=work)
     start, total = found_list
     value, product = inspect_list_head(again, start, place=place, work=work)
     form = foreign.detect_list_format(value)
@@ -105,7 +106,8 @@ def build_list_part(
         )
         skipped = 0 if offset else behind
         for number, (data, end) in enumerate(islice(found, skipped, None), start=behind + 1):
-            yield parse_product_chat(product, data, number=number, place=place), end
+            draft = parse_product_chat(product, data, number=number, place=place, tick=work.tick)
+            yield draft, end
 
     return ArchivePart(product, total, chats)
 
@@ -132,7 +134,7 @@ def inspect_list_head(
 
 
 def parse_product_chat(
-    product: str, data: bytearray | None, *, number: int, place: str | Promise
+    product: str, data: bytearray | None, *, number: int, place: str | Promise, tick: Tick
 ) -> Draft:
     title = f"Chat {number}"
     if data is None:
@@ -146,7 +148,7 @@ def parse_product_chat(
             found: foreign.Found = foreign.build_format_mismatch(chat, place=number, form=product)
         else:
             found = foreign.READERS[product](chat)
-        (draft,) = sanitise_drafts([found])
+        (draft,) = sanitise_drafts([found], tick=tick)
     except ImportRefused as refusal:
         return NotTaken(title, refusal.code, refusal.full)
     except PARSER_FAULTS as error:
@@ -210,13 +212,13 @@ def read_list_values(
         yield data, reader.offset
 
 
-def read_object_part(again: Open, *, size: int, place: str | Promise) -> ArchivePart:
+def read_object_part(again: Open, *, size: int, place: str | Promise, work: Work) -> ArchivePart:
     """Return the chat in a document. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.build_chat_size_error()
     document = jsonstream.parse_lazy_json(again().read(size + 1), place=place)
     if product := foreign.detect_product(document):
-        draft = next(iter(sanitise_drafts([foreign.READERS[product](document)])))
+        draft = next(sanitise_drafts([foreign.READERS[product](document)], tick=work.tick))
         return build_parsed_part(product, [draft])
     listed = foreign.find_body_messages(document)
     if listed is None:
@@ -227,9 +229,9 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
     values = cast(Sequence[Any], listed)
     form = foreign.detect_list_format(values[0])
     if form == UI:
-        ui = reading.read_values(values, chat_id=document.get("id"))
+        ui = reading.read_values(values, tick=work.tick, chat_id=document.get("id"))
         return build_parsed_part(UI, [ui])
-    drafts = parse_session_chats(form, values)
+    drafts = parse_session_chats(form, values, tick=work.tick)
     return build_parsed_part(form, drafts)
 
 
@@ -241,9 +243,9 @@ def read_messages_part(
         raise bounds.build_chat_size_error()
     values = parse_list_messages(again, start, place=place, work=work)
     if form == UI:
-        draft: Draft = reading.read_values(values)
+        draft: Draft = reading.read_values(values, tick=work.tick)
     else:
-        (draft,) = parse_session_chats(form, values)
+        (draft,) = parse_session_chats(form, values, tick=work.tick)
     return build_parsed_part(form, [draft])
 
 
@@ -262,10 +264,10 @@ def parse_list_messages(
         )
 
 
-def parse_gemini_chat(name: str, activities: Sequence[Mapping[str, Any]]) -> Draft:
+def parse_gemini_chat(name: str, activities: Sequence[Mapping[str, Any]], *, tick: Tick) -> Draft:
     """Parse the activities of one conversation or day, which has this name."""
     try:
-        return next(sanitise_drafts([assistants.parse_gemini_activities(activities)]))
+        return next(sanitise_drafts([assistants.parse_gemini_activities(activities)], tick=tick))
     except PARSER_FAULTS as error:
         return build_fault(error, title=name, what="a conversation of a gemini file")
 
@@ -296,7 +298,7 @@ def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Wor
             for begin, length in groups[name]:
                 held.seek(begin)
                 activities.append(bounds.parse_bounded_json(held.read(length), place=place))
-            yield parse_gemini_chat(name, activities), 0
+            yield parse_gemini_chat(name, activities, tick=work.tick), 0
         yield from ((missed, 0) for missed in too_large[max(behind - len(named), 0) :])
 
     return ArchivePart("gemini", len(named) + len(too_large), chats)

@@ -157,7 +157,7 @@ def read_archived_chat(
         raise bounds.build_chat_size_error()
     try:
         with archive.open(entry) as file:
-            draft = reading.read_lines(file)
+            draft = reading.read_lines(file, tick=tick)
     except bounds.UNREADABLE as error:
         raise bounds.build_archive_error(
             gettext_lazy("The file of this chat is damaged. Export the chat again.")

@@ -153,10 +153,13 @@ def build_sequential_part(
     )
 
 
-def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]:
-    """Yield drafts of another product in a form that can be stored."""
+def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable], *, tick: Tick) -> Iterator[Draft]:
+    """Yield drafts of another product in a form that can be stored.
+
+    `tick` is called for each image.
+    """
     for draft in drafts:
         if isinstance(draft, Unreadable):
             yield NotTaken(draft.title, "import_malformed", draft.reason)
         else:
-            yield take_inline_images(clean_draft(draft))
+            yield take_inline_images(clean_draft(draft), tick=tick)

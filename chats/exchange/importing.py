@@ -141,7 +141,7 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
         )
         raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
     source = join_archive_parts(parts, strange=strange)
-    assets = ArchiveAssets(archive)
+    assets = ArchiveAssets(archive, tick=work.tick)
     return replace(source, behind=lambda *place: assets.attach_all(source.behind(*place)))
 
 
@@ -197,7 +197,7 @@ def parse_archive_part(again: Open, *, size: int, name: str, work: Work) -> Arch
     if aider.is_aider_history(again()):
         total = sum(1 for _ in aider.read_aider_chats(again()))
         return build_sequential_part(
-            "aider", total, lambda: sanitise_drafts(aider.read_aider_chats(again()))
+            "aider", total, lambda: sanitise_drafts(aider.read_aider_chats(again()), tick=work.tick)
         )
     if foreign.is_json_document(again()):
         return read_document_part(again, size=size, name=name, work=work)
@@ -206,9 +206,9 @@ def parse_archive_part(again: Open, *, size: int, name: str, work: Work) -> Arch
     first = foreign.read_first_line(again())
     if form := foreign.detect_session_format(first):
         lines = (v for _, v in bounds.read_json_lines(again(), name=name))
-        drafts = parse_session_chats(form, lines)
+        drafts = parse_session_chats(form, lines, tick=work.tick)
         return build_parsed_part(form, drafts)
-    return build_parsed_part(UI, [reading.read_lines(again())])
+    return build_parsed_part(UI, [reading.read_lines(again(), tick=work.tick)])
 
 
 def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:

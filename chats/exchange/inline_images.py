@@ -1,7 +1,7 @@
 """Images in data URLs of imported messages. They become images of the messages."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from django.conf import settings
@@ -24,10 +24,12 @@ class InlineImages(Mapping[str, Bytes]):
     """The images of a chat from its file, by hash. Their bytes are on disk.
 
     Copies replace images that are too large for models or have metadata. `losses`: the images that
-    are too large or damaged, or that the operator's scanner did not accept.
+    are too large or damaged, or that the operator's scanner did not accept. `tick` is called for
+    each image, because a copy can take a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tick: Callable[[], None]) -> None:
+        self.tick = tick
         self.shelf = Shelf()
         self.places: dict[str, int] = {}
         self.losses: dict[str, str] = {}
@@ -78,6 +80,7 @@ class InlineImages(Mapping[str, Bytes]):
         """Store an image, or its copy if it needs one. Returns its part, also if it is lost."""
         given = hashlib.sha256(image.data).hexdigest()
         if given not in self.parts:
+            self.tick()
             self.parts[given] = self.store(image, given=given)
         return self.parts[given]
 
@@ -110,9 +113,12 @@ def has_data_url(part: Part) -> bool:
     return isinstance(part, FilePart) and part.reference.startswith("data:")
 
 
-def take_inline_images(draft: ChatDraft) -> ChatDraft:
-    """Return a chat of another product with the images in its data URLs as images."""
-    images = InlineImages()
+def take_inline_images(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDraft:
+    """Return a chat of another product with the images in its data URLs as images.
+
+    `tick` is called for each image.
+    """
+    images = InlineImages(tick=tick)
     losses: list[str] = []
     nodes: list[Node] = []
     for node in draft.nodes:

@@ -47,15 +47,15 @@ MOST_REVISIONS = 10**9
 class LineReader:
     """Collects messages in order. Their ids must be unique.
 
-    `splits`: separate the reasoning in the text of replies.
+    `splits`: separate the reasoning in the text of replies. `tick` is called for each image.
     """
 
-    def __init__(self, *, splits: bool = False) -> None:
+    def __init__(self, *, tick: Callable[[], None], splits: bool = False) -> None:
         self.splits = splits
         self.messages: list[UIMessage] = []
         self.losses: list[str] = []
         self.ids: set[str] = set()
-        self.images = InlineImages()
+        self.images = InlineImages(tick=tick)
         # Holds the content of all but the first messages on disk.
         self.shelf = Shelf()
 
@@ -130,20 +130,22 @@ def drop_address(part: Any) -> Any:
     return {**part, "url": ""} if is_file else part
 
 
-def read_lines(file: IO[bytes]) -> ChatDraft:
+def read_lines(file: IO[bytes], *, tick: Callable[[], None]) -> ChatDraft:
     """Read a file of UI messages, one per line. Raises `ImportRefused`."""
-    reader = LineReader()
+    reader = LineReader(tick=tick)
     for number, value in bounds.read_json_lines(file):
         reader.add(value, place=bounds.describe_line(number))
     return build_chat_draft(reader, {})
 
 
-def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
+def read_values(
+    values: Iterable[Any], *, tick: Callable[[], None], chat_id: object = None
+) -> ChatDraft:
     """Read a list of UI messages in the format of the AI SDK. Raises `ImportRefused`.
 
     System messages are not imported and are reported.
     """
-    reader = LineReader(splits=True)
+    reader = LineReader(tick=tick, splits=True)
     lost = 0
     for place, value in enumerate(values, start=1):
         if isinstance(value, Mapping) and value.get("role") == "system":
@@ -251,7 +253,7 @@ def read_bundle(archive: zipfile.ZipFile, *, tick: Callable[[], None]) -> ChatDr
             )
             raise bounds.build_archive_error(Sentence(problem, name=repr(name[:80])))
     meta = read_bundle_metadata(archive)
-    now_read, then_read = LineReader(), LineReader()
+    now_read, then_read = LineReader(tick=tick), LineReader(tick=tick)
     with archive.open(HISTORY) as file:
         for number, value in read_bounded_lines(file):
             now_read.add(value, place=bounds.describe_line(number, name=HISTORY))

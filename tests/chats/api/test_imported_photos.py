@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import zipfile
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,6 +14,9 @@ from PIL import Image
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
+from chats.exchange import importing
+from chats.exchange.drafts import ChatDraft
+from chats.files import reading
 from chats.models import Chat, Message, MessageImage
 from chats.record.images import format_data_url
 from contextpolicy.engine.messages.images import Image as StoredImage
@@ -138,3 +143,44 @@ def test_images_of_erased_messages_need_no_room(
     (again,) = bring(of_alice, data).chats
     assert (again["messages"], again["losses"]) == (1, [])
     assert not MessageImage.objects.exists()
+
+
+def build_photo_imports() -> dict[str, bytes]:
+    """Return files of two formats and an archive, each with a chat that has three photos."""
+    photos = [make_photo() + bytes(number) for number in range(3)]
+    urls = [format_data_url("image/jpeg", photo) for photo in photos]
+    parts = [{"type": "file", "mediaType": "image/jpeg", "url": url} for url in urls]
+    files = [{"type": "image", "url": url} for url in urls]
+    said = {"u": {"id": "u", "role": "user", "content": "Where?", "files": files}}
+    webui = {"id": "w", "chat": {"history": {"currentId": "u", "messages": said}}}
+    pointers = [f"file-service://file-Ab{number}" for number in range(3)]
+    chat = build_pictured_chat(*pointers)
+    entries = {f"file-Ab{number}-home_dot_jpg": photo for number, photo in enumerate(photos)}
+    return {
+        "lines": join_json_lines({"id": "m", "role": "user", "parts": parts}),
+        "list": json.dumps([{"id": "m", "role": "user", "parts": parts}]).encode(),
+        "webui": json.dumps(webui).encode(),
+        "webui_list": json.dumps([webui]).encode(),
+        "archive": zip_entries(conversations_dot_json=chat, **entries),
+    }
+
+
+@pytest.mark.parametrize("form", ["lines", "list", "webui", "webui_list", "archive"])
+def test_the_lease_is_renewed_before_each_copy(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies of a chat can take longer than a lease lasts."""
+    events: list[str] = []
+    make_copy = reading.make_image_copy
+
+    def record_copy(data: bytes) -> Any:
+        events.append("copy")
+        return make_copy(data)
+
+    monkeypatch.setattr(reading, "make_image_copy", record_copy)
+    with ExitStack() as kept:
+        file = io.BytesIO(build_photo_imports()[form])
+        source = importing.read_import_file(file, kept=kept, tick=lambda: events.append("tick"))
+        (read,) = source.behind(0, (0, 0))
+    assert isinstance(read.draft, ChatDraft)
+    assert len(read.draft.images) >= 1
+    copies = [place for place, event in enumerate(events) if event == "copy"]
+    assert [events[place - 1] for place in copies] == ["tick"] * 3
