@@ -88,6 +88,28 @@ function sendIfReady() {
   if (!find(".attachment.is-failed", list())) box().form.requestSubmit();
 }
 
+// Files that were attached while a message was sent. The response replaces the box and its list.
+let later = [];
+
+function attachLater() {
+  if (!later.length || !list()) return;
+  list().append(...later);
+  later = [];
+  document.dispatchEvent(new Event("attachments"));
+}
+
+document.addEventListener("htmx:beforeRequest", ({ target }) => {
+  if (target.id === "composer") for (const item of list()?.children ?? []) item.dataset.sent = "";
+});
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (detail.requestConfig?.elt.id !== "composer") return;
+  later = [...(list()?.children ?? [])].filter((item) => !("sent" in item.dataset));
+  for (const item of later) item.remove();
+});
+document.addEventListener("htmx:afterSwap", attachLater);
+// A response that replaces nothing.
+document.addEventListener("htmx:afterRequest", attachLater);
+
 document.addEventListener("attachments", sendIfReady);
 document.addEventListener("htmx:afterSettle", ({ target }) => {
   if (target.matches?.(".attachment")) sendIfReady();

@@ -178,6 +178,35 @@ def test_a_file_is_sent_without_text_and_the_edit_box_allows_it(admin: Person, i
     expect(page.locator(".versions").first).to_contain_text("2/2")
 
 
+@pytest.mark.parametrize("ends_first", ["message", "upload"])
+def test_a_file_that_is_attached_during_sending_stays_in_the_box(
+    admin: Person, items: Any, ends_first: str
+) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    box.fill("Hello")
+    box.press("Enter")
+    admin.wait_for_reply()
+    held: dict[str, Route] = {}
+    page.route("**/messages", lambda route: held.setdefault("message", route))
+    page.route("**/files/attach*", lambda route: held.setdefault("upload", route))
+    box.fill("Read this.")
+    box.press("Enter")
+    wait_until(page, lambda: "message" in held, "the message")
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
+    wait_until(page, lambda: "upload" in held, "the upload")
+    for name in (ends_first, *({"message", "upload"} - {ends_first})):
+        held[name].continue_()
+        page.wait_for_timeout(500)
+    page.unroute_all()
+    expect(page.locator(".msg--user")).to_have_count(2)
+    expect(items).to_have_count(1)
+    expect(items.locator("[name=files]")).to_have_count(1)
+    box.fill("And now?")
+    box.press("Enter")
+    expect(page.locator(".msg--user").last.locator(".attachment")).to_contain_text("notes.txt")
+    expect(items).to_have_count(0)
+
+
 def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     page, box = admin.page, admin.page.locator("#composer-text")
     held: list[Route] = []
