@@ -44,7 +44,7 @@ def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int
 
 
 def build_spelling_filter(word: Word, question: str) -> Q:
-    """Return a condition for titles that contain a word as it was typed, or without accents.
+    """Return a condition for titles that contain a word in its typed form or without accents.
 
     SQLite ignores the case of ASCII letters only, so the usual spellings are compared too.
     """

@@ -42,7 +42,7 @@ STATED = "max_tokens: 32000 > 8192, which is the maximum allowed number of outpu
         ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", None),
         ("This model's maximum context length is 8192 tokens.", None),
         ("The valid range of max_tokens is [1, 99999999999]", None),
-        # Numbers that are no model's limit.
+        # Numbers that differ from the limits of models.
         ("The valid range of max_tokens is [1, 1]", None),
         ("The valid range of max_tokens is [1, 9000]", None),
     ],
