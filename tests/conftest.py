@@ -30,6 +30,7 @@ from chats.actions import lifecycle
 from chats.ground import queue, rates
 from chats.memory.search import index_schedule
 from chats.models import Chat, ProviderAccount
+from chats.people import key_uses
 from chats.record import outbox
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -244,6 +245,17 @@ def full_buckets() -> None:
     rates.WARM_UPS.clear()
     rates.METER_UPDATES.clear()
     rates.GATEWAY.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_later_key_uses() -> Iterator[None]:
+    """Forget the uses of API keys that a thread would note during a later test.
+
+    That test has no such key, and often no database. The logged traceback also disturbed a test
+    that parsed Python: threads share the state of CPython's parser.
+    """
+    yield
+    key_uses.UNNOTED.waiting.clear()
 
 
 @pytest.fixture(autouse=True)
