@@ -90,6 +90,11 @@ function sendIfReady() {
 
 // Files that were attached while a message was sent. The response replaces the box and its list.
 let later = [];
+// The files of the message being sent. Their items are replaced when they are read, so their ids
+// count too.
+let sent = new Set();
+let sentIds = new Set();
+const idOf = (item) => find("[name=files]", item)?.value;
 
 function attachLater() {
   if (!later.length || !list()) return;
@@ -99,11 +104,13 @@ function attachLater() {
 }
 
 document.addEventListener("htmx:beforeRequest", ({ target }) => {
-  if (target.id === "composer") for (const item of list()?.children ?? []) item.dataset.sent = "";
+  if (target.id !== "composer") return;
+  sent = new Set(list()?.children ?? []);
+  sentIds = new Set([...sent].map(idOf).filter(Boolean));
 });
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (detail.requestConfig?.elt.id !== "composer") return;
-  later = [...(list()?.children ?? [])].filter((item) => !("sent" in item.dataset));
+  later = [...(list()?.children ?? [])].filter((item) => !sent.has(item) && !sentIds.has(idOf(item)));
   for (const item of later) item.remove();
 });
 document.addEventListener("htmx:afterSwap", attachLater);

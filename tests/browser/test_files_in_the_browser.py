@@ -201,6 +201,7 @@ def test_a_file_that_is_attached_during_sending_stays_in_the_box(
     expect(page.locator(".msg--user")).to_have_count(2)
     expect(items).to_have_count(1)
     expect(items.locator("[name=files]")).to_have_count(1)
+    expect(items).to_contain_text("token")
     box.fill("And now?")
     box.press("Enter")
     expect(page.locator(".msg--user").last.locator(".attachment")).to_contain_text("notes.txt")

@@ -66,7 +66,8 @@ def test_a_reply_streams_and_its_tokens_are_counted(beside: Beside, chat: str) -
     answered = beside.say(chat, "What is a cat?")
 
     assert answered.status == "completed"
-    assert len(answered.pieces) > 3
+    # On a busy machine, a piece contains several tokens.
+    assert len(answered.pieces) > 1
     (receipt,) = beside.receipts(chat)
     assert receipt["usage"]["output"] > 3
     assert receipt["usage"]["input"] > 10
