@@ -184,7 +184,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"layout": "B"}, "layout_flattens_roles", {"layout": "multi_turn"}, "Layout B"),
     ({"layout": "B"}, "layout_costs_cache", {"layout": "multi_turn"}, "layout B"),
-    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "All"),
+    ({"unmanaged": "all"}, "programs_unrecorded", {"unmanaged": "keys"}, "All client"),
     ({"chat_system": "ignore"}, "chat_text_ignored", {"chat_system": UNSET}, "not sent"),
     (
         {**SUMMARY, "summary_instruction": "Be brief."},

@@ -63,11 +63,11 @@ def test_pages_of_other_sites_may_not_read_it_and_it_lists_no_prompts(beside: Be
 
 
 def test_a_reply_streams_and_its_tokens_are_counted(beside: Beside, chat: str) -> None:
-    answered = beside.say(chat, "What is a cat?")
+    # A long reply: on a busy machine, a piece contains several tokens.
+    answered = beside.say(chat, "Tell me a long story about a cat and its friends.")
 
     assert answered.status == "completed"
-    # On a busy machine, a piece contains several tokens.
-    assert len(answered.pieces) > 1
+    assert len(answered.pieces) > 3
     (receipt,) = beside.receipts(chat)
     assert receipt["usage"]["output"] > 3
     assert receipt["usage"]["input"] > 10

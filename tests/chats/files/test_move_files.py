@@ -205,7 +205,7 @@ def test_without_a_bucket_or_its_folder_nothing_is_moved(
     earlier: list[StoredFile], folder: Path, move: Callable[..., str], settings: Settings
 ) -> None:
     del earlier
-    with pytest.raises(CommandError, match="exist"):
+    with pytest.raises(CommandError, match="not exist"):
         call_command("move_files", folder=folder / "none")
     local = {"BACKEND": "django.core.files.storage.FileSystemStorage"}
     settings.STORAGES = {**settings.STORAGES, "files": {**local, "OPTIONS": {"location": folder}}}
