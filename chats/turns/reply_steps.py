@@ -29,7 +29,7 @@ def store_step(
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     if ending.runs_servers:
         tool_steps.delete_tool_steps(turn)
-    told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
+    speaker = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
     message = messages.append_step(
         turn=turn,
         chat=chat,
@@ -38,7 +38,7 @@ def store_step(
         counted=counted,
         now=now,
         kept=ending.has_calls and ending.finish == Message.Finish.INCOMPLETE,
-        **told,
+        **speaker,
     )
     images.store_message_images([message], found=ending.images)
     return message

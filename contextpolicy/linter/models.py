@@ -99,12 +99,12 @@ def _window(
             {"allowed_models": list(large)} if large else {},
         )
         return
-    told = join_items(f"{name} {wanted} → {used}" for name, wanted, used in found)
+    lowered = join_items(f"{name} {wanted} → {used}" for name, wanted, used in found)
     sentence = gettext(
         "The context window of {model} ({n:,} tokens) is smaller than token_budget ({budget:,}), "
         "so the window applies."
     )
-    if told:
+    if lowered:
         sentence = gettext(
             "The context window of {model} ({n:,} tokens) is smaller than token_budget "
             "({budget:,}), so the window applies. It lowers these values: {values}."
@@ -112,7 +112,7 @@ def _window(
     yield PolicyWarning(
         "model_window_below_budget",
         "token_budget",
-        sentence.format(model=model, n=window, budget=values.token_budget, values=told),
+        sentence.format(model=model, n=window, budget=values.token_budget, values=lowered),
         fix={"token_budget": window},
     )
 
