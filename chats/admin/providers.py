@@ -170,7 +170,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
     default. Saving moves the default to this model.
     """
 
-    provider = forms.ChoiceField(choices=lambda: _providers())
+    provider = forms.ChoiceField(label=gettext_lazy("Provider"), choices=lambda: _providers())
     answers_by_default = forms.BooleanField(
         label=gettext_lazy("Default"),
         required=False,

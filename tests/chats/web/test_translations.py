@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import translation
 from django.utils.translation import trans_real
 
+from chats.admin import site
 from chats.models import AccountSettings, Chat
 from tests import pseudo
 from tests.support.page_addresses import CHAT_PAGES, PAGES
@@ -25,6 +26,10 @@ WITHOUT_WORDS = {"script", "style", "code", "pre", "kbd", "bdi", "time", "textar
 # Words on pages that are names or data.
 NAMES = re.compile(
     r"Palimpsest|ledger\.read|instance #|https://[\w./]+|API|JSON|Markdown|what|OpenAI|Anthropic|alice|English|简体中文|UTC|Alt|Ctrl|Enter|Esc|Shift|Tab|Webhooks?"
+)
+# Data in the admin's forms: models, users, the headings of summaries in prompts, and an icon's text.
+ADMIN_DATA = re.compile(
+    r"demo|admin|True|Facts, Preferences, Decisions, Open items, Done items", re.I
 )
 # The documents of Help, the API's own page, and lists of names.
 NOT_OURS = {"/api/v1/docs", "/help/audit/", "/help/?q=policy"}
@@ -177,3 +182,24 @@ def test_every_marked_text_is_in_the_catalogue() -> None:
     ]
     found = {text: path.name for path in files for text in list_marked_texts(path)}
     assert {text: name for text, name in found.items() if text not in known} == {}
+
+
+def test_every_text_of_an_admin_form_is_translated(
+    page: Client, pseudo_locale: None, demo_model: Any
+) -> None:
+    found: list[str] = []
+    for model in site._registry:
+        path = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+        responses = [
+            send(address, headers={"Accept-Language": pseudo.CODE}, follow=True)
+            for send, address in (
+                (page.get, path),
+                (page.get, f"{path}add/"),
+                (page.post, f"{path}add/"),
+            )
+        ]
+        assert responses[0].status_code == 200
+        for response in responses:
+            html = ADMIN_DATA.sub("", response.content.decode())
+            found += [f"{path}: {line}" for line in untranslated(html)]
+    assert not found, "\n".join(found)
