@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +16,12 @@ MOST_CHARACTERS = 2_000
 MOST_WORDS = 32
 # Maximum number of words, including parts of camelCase words and pieces in scripts without spaces.
 MOST_PIECES = 128
+# Maximum number of full words, including grammar words.
+MOST_FULL = 64
 # Minimum characters of a prefix; two pieces for Thai, whose pieces have three characters.
 SHORTEST_BEGINNING = 2
 _LETTERS = re.compile(r"[^\W_]+")
+_SENTENCE_END = re.compile(r"[.?!;](?=\s)|[。．？！；؟\n]")
 # Greetings and thanks, which carry no information.
 _GREETED = """
     hi hello hey hallo bonjour hola ciao salut thanks thank thx danke dank merci gracias grazie
@@ -167,34 +171,102 @@ class ParsedQuestion:
 
 
 def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
-    """Return the parsed question; `is_typed`: its last word may be a prefix."""
-    text = text.replace("\x00", " ")[:MOST_CHARACTERS]
+    """Return the parsed question; `is_typed`: its last word may be a prefix.
+
+    If it is longer than the limits, the sentences that ask are searched first: a question often
+    follows the long text that it is about.
+    """
+    text = shorten_question(text.replace("\x00", " "))
     found = find_words(text)
-    kept: dict[str, list[tuple[int, int]]] = {}
-    ignored: dict[str, None] = {}
-    number = end = 0
-    for word in select_significant_words(found):
-        is_part = word.start < end
-        if word.stem not in kept:
-            number += not is_part
-            if number > MOST_WORDS or len(kept) >= MOST_PIECES:
-                if not is_part:
-                    ignored[text[word.start : word.end]] = None
-                end = max(end, word.end)
-                continue
-        end = max(end, word.end)
-        kept.setdefault(word.stem, []).append((word.start, word.end))
+    kept, ignored = select_searched_words(select_significant_words(found), text)
     return ParsedQuestion(
         text=text,
         telling=kept,
-        full=list(dict.fromkeys(word.full for word in found if word.full))[: 2 * MOST_WORDS],
+        full=list_full_words(found, kept),
         pairs=[pair for pair in list_word_pairs(found) if kept.keys() & set(pair)],
         beginning=get_typed_prefix(found, text) if is_typed else "",
         days=parse_time_ranges(text, at=at),
-        ignored=list(ignored),
+        ignored=ignored,
         is_of_oneself=is_about_oneself(text),
         names=frozenset(strip_possessive(word, text) for word in found if word.full),
     )
+
+
+def shorten_question(text: str) -> str:
+    """Return the beginning and the end of a text, together at most `MOST_CHARACTERS`."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[:half]}\n{text[1 - half :]}"
+
+
+def select_searched_words(
+    words: Sequence[Word], text: str
+) -> tuple[Mapping[str, list[tuple[int, int]]], list[str]]:
+    """Return the stems to search with their positions in order, and the words above the limit."""
+    kept: dict[str, list[tuple[int, int]]] = {}
+    ignored: list[str] = []
+    number: float = 0
+    for some in rank_sentences(words, text):
+        end = 0
+        for word in some:
+            is_part = word.start < end
+            end = max(end, word.end)
+            if word.stem not in kept:
+                number += 0 if is_part else compute_word_share(word)
+                if number > MOST_WORDS or len(kept) >= MOST_PIECES:
+                    if not is_part:
+                        ignored.append(text[word.start : word.end])
+                    continue
+            kept.setdefault(word.stem, []).append((word.start, word.end))
+    in_order = sorted((min(places), stem) for stem, places in kept.items())
+    return {stem: sorted(kept[stem]) for _, stem in in_order}, list(dict.fromkeys(ignored))
+
+
+def compute_word_share(word: Word) -> float:
+    """Return 0.5 for a character of a script whose words have about two of them, otherwise 1."""
+    return 0.5 if not word.full and word.end - word.start == 1 else 1.0
+
+
+def rank_sentences(words: Sequence[Word], text: str) -> Sequence[Sequence[Word]]:
+    """Return the words by sentence: first those that ask and a short first one, then the others."""
+    ends = [end.end() for end in _SENTENCE_END.finditer(text)]
+    bounds = [0, *ends, len(text)]
+    sentences: dict[int, list[Word]] = {}
+    for word in words:
+        sentences.setdefault(bisect_right(ends, word.start), []).append(word)
+    first = min(sentences, default=0)
+
+    def rank(index: int) -> tuple[bool, int]:
+        is_short_first = index == first and len(sentences[index]) < MOST_WORDS // 2
+        asks = is_question_or_request(text[bounds[index] : bounds[index + 1]])
+        return not (is_short_first or asks), index
+
+    return [sentences[index] for index in sorted(sentences, key=rank)]
+
+
+def list_full_words(
+    found: Sequence[Word], kept: Mapping[str, Sequence[tuple[int, int]]]
+) -> list[str]:
+    """Return the full words of a question, those with a searched stem first."""
+    full = [word for word in found if word.full]
+    ranked = sorted(full, key=lambda word: word.stem not in kept) if len(full) > MOST_FULL else full
+    return list(dict.fromkeys(word.full for word in ranked))[:MOST_FULL]
+
+
+def count_question_words(text: str) -> float:
+    """Return the number of words; in scripts without spaces, the number they probably have."""
+    number = each = 0.0
+    end = 0
+    for word in find_words(text):
+        if word.start >= end:
+            number += compute_word_share(word)
+            # Thai has about four characters a word; its next pieces add one each.
+            each = 0.0 if word.full else 0.25
+        elif word.end > end:
+            number += each
+        end = max(end, word.end)
+    return number
 
 
 def strip_possessive(word: Word, text: str) -> str:

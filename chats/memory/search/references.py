@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import is_greeting
+from chats.memory.search.question import count_question_words, is_greeting
 from chats.memory.search.recall import FoundExcerpt, attach_branches, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import collect_searchable_texts
@@ -29,7 +29,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 # Maximum excerpts per chat, unless only one chat is searched.
 MOST_OF_A_CHAT = 2
-# A shorter question is searched together with the user's previous message.
+# A question of fewer words is searched together with the user's previous message.
 SHORT_QUESTION = 5
 # Maximum characters of an excerpt, and maximum number of the newest messages that are left out of
 # the search because the prompt contains them.
@@ -68,15 +68,15 @@ class ChosenReferences:
 def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
     """Return the search text of a question.
 
-    A short question includes the previous user message, unless it is a greeting.
+    A short question is followed by the previous user message, unless it is a greeting.
     """
-    if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting(text):
+    if seq is None or is_greeting(text) or count_question_words(text) >= SHORT_QUESTION:
         return text
     earlier = select_path_messages(branch, after=0, before=seq).filter(
         role=Message.Role.USER, excluded=False, erased_at=None
     )
     before = earlier.order_by("-seq").first()
-    return f"{before.text}\n{text}" if before else text
+    return f"{text}\n{before.text}" if before else text
 
 
 def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
