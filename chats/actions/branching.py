@@ -15,9 +15,9 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import (
-    USABLE,
     is_range_on_path,
     is_true,
+    is_usable,
     update_compaction_statuses,
     walk_summary_chain,
 )
@@ -359,11 +359,7 @@ def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Com
             base = active.base
             if base is None or is_true(base, branch):
                 found.append(active)
-        found += [
-            row
-            for row in walk_summary_chain(active)
-            if row.status in USABLE and is_true(row, branch)
-        ][:1]
+        found += [row for row in walk_summary_chain(active) if is_usable(row, branch)][:1]
     return max(found, key=lambda row: row.to_seq, default=None)
 
 

@@ -91,6 +91,11 @@ def is_true(row: Compaction, branch: Branch) -> bool:
     return all(seq in row.exceptions for seq in withdrawn.values_list("seq", flat=True))
 
 
+def is_usable(row: Compaction, branch: Branch) -> bool:
+    """Return True if the summary was neither undone nor retired, and is valid on this branch."""
+    return row.status in USABLE and is_true(row, branch)
+
+
 def activate_compaction(branch: Branch, *, to: Compaction | None) -> None:
     """Make a row active on a locked branch (None: the originals), and increment its revision."""
     before = branch.active_compaction
@@ -217,11 +222,9 @@ def retire_covering_summaries(
             or not is_message_on_path(branch, message)
         ):
             continue
+        earlier = (row for row in walk_summary_chain(active) if not is_seq_covered(row, seq))
         activate_compaction(
-            branch,
-            to=next(
-                (row for row in walk_summary_chain(active) if not is_seq_covered(row, seq)), None
-            ),
+            branch, to=next((row for row in earlier if is_usable(row, branch)), None)
         )
         changed.append(branch)
     ids = retire_summaries(gone, reason=reason, now=now, actor=actor)

@@ -62,7 +62,9 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
     summary_permissions.check_summary_permission(user=user, chat=branch.chat, action="undo")
     if get_active_summary(branch.active_compaction) != row:
-        if row.status == Compaction.Status.UNDONE:
+        # A row that another branch still uses keeps its status.
+        is_undone_here = branch.compaction_paused and can_be_redone(row, branch=branch)
+        if row.status == Compaction.Status.UNDONE or is_undone_here:
             return row
         raise SummaryNotActive
     restored = find_restorable_compaction(row, branch=branch)
@@ -89,9 +91,13 @@ def find_restorable_compaction(row: Compaction, *, branch: Branch) -> Compaction
     found = row.displaced
     while found is not None:
         summary = get_active_summary(found)
-        if summary is None or coverage.is_true(summary, branch):
+        if summary is not None and not coverage.is_true(summary, branch):
+            found = summary.displaced
+        elif found.kind != Compaction.Kind.WINDOW or coverage.is_range_on_path(found, branch):
             return found
-        found = summary.displaced
+        else:
+            # The window moved past the message at which this branch began.
+            found = found.base or found.displaced
     return None
 
 

@@ -5,6 +5,8 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import Permission, User
 
+from chats.actions import marks
+from chats.actions.branching import edit_message
 from chats.compaction import claims, maintain, pauses, window
 from chats.compaction.people import approve, controls, revise, undo
 from chats.compaction.people.summary_permissions import NotAllowedByPolicy
@@ -14,6 +16,7 @@ from chats.ground.refusals import NotFound
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
 from chats.prompt.composition import WindowMoveRequired
+from chats.record.history import select_path_messages
 from chats.record.message_text import InvalidCharacter
 from contextpolicy.engine.compose.assembly import WindowNeeded
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -427,3 +430,67 @@ def test_a_plain_request_leaves_a_draft_that_waits_for_approval(
     assert reload_branch(roomy).asked == {}
     skipped = AuditEvent.objects.get(type="compaction.skipped")
     assert skipped.data["reason"] == "waits_for_approval"
+
+
+def test_undo_after_an_edit_skips_a_window_that_goes_beyond_the_branch(
+    alice: User, roomy: Chat, say: Say, now: datetime
+) -> None:
+    row = compact_chat(alice, roomy, now)
+    old = reload_branch(roomy)
+    # As if the window had moved while the summary was being written.
+    wide = Compaction.objects.create(
+        branch=old,
+        kind="window",
+        status="replaced",
+        from_seq=1,
+        to_seq=old.last_seq,
+        trigger="tokens",
+        effective_policy=row.effective_policy,
+        created_at=now,
+    )
+    Compaction.objects.filter(pk=row.pk).update(displaced=wide)
+    edited = select_path_messages(old, after=old.last_seq - 2, before=old.last_seq).get()
+    assert edited.seq is not None
+    assert row.to_seq < edited.seq < wide.to_seq
+    edit_message(user=alice, message=edited, text="Shorter.", now=add_minutes(now))
+    assert find_active_summary(roomy) == row
+    undo.undo_summary(user=alice, compaction=row, now=add_minutes(now, 2))
+    assert reload_branch(roomy).active_compaction is None
+    assert compose_next_prompt(roomy)
+    undo.redo_summary(user=alice, compaction=row, now=add_minutes(now, 3))
+    assert find_active_summary(roomy) == row
+
+
+def test_undoing_a_summary_again_changes_nothing_while_another_branch_uses_it(
+    alice: User, roomy: Chat, now: datetime
+) -> None:
+    row = compact_chat(alice, roomy, now)
+    old = reload_branch(roomy)
+    edited = select_path_messages(old, after=old.last_seq - 2, before=old.last_seq).get()
+    edit_message(user=alice, message=edited, text="Shorter.", now=add_minutes(now))
+    for minutes in (2, 3):
+        undo.undo_summary(user=alice, compaction=row, now=add_minutes(now, minutes))
+        assert find_active_summary(roomy) is None
+    row.refresh_from_db()
+    assert row.status == "published"
+    assert AuditEvent.objects.filter(type="compaction.undone").count() == 1
+
+
+def test_a_retired_summary_does_not_become_active_when_the_one_after_it_is_retired(
+    alice: User, roomy: Chat, say: Say, now: datetime
+) -> None:
+    first = compact_chat(alice, roomy, now)
+    for _ in range(4):
+        say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
+    second = compact_chat(alice, roomy, add_minutes(now))
+    branch = reload_branch(roomy)
+    # The first has an exception that the second covers, and was retired since.
+    Compaction.objects.filter(pk=first.pk).update(exceptions=[2], status="overtaken")
+    marks.exclude_message(
+        message=select_path_messages(branch, after=1, before=3).get(),
+        actor=f"user:{alice.pk}",
+        now=add_minutes(now, 2),
+    )
+    second.refresh_from_db()
+    assert second.status == "overtaken"
+    assert find_active_summary(roomy) is None
