@@ -282,7 +282,7 @@ def team(short: int, long: int) -> None:
 def prompt_maker(user: Any) -> Callable[[Any], object]:
     """The function that composes the prompt of a team's agent, including the engine."""
     from chats.models import Branch, Turn
-    from chats.prompt import agents, composition, prompt_facts
+    from chats.prompt import agents, composition, prompt_facts, turn_question
     from chats.prompt.model_choice import ChosenModel
     from chats.teams import rosters
     from chats.teams.presets import PRESETS
@@ -308,7 +308,7 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
         view = agents.build_agent_view(roster.agents[0], chat=chat, team=roster.agents)
         turn = Turn(branch=branch, seen_to=branch.last_seq, agent=roster.agents[0], queued_at=NOW)
         seen = agents.load_seen_messages(view, turn=turn, branch=branch, counter=counter)
-        asked = prompt_facts.Question(
+        asked = turn_question.Question(
             question=(seen.question,) if seen.question else (),
             before=seen.before,
             last_seq=branch.last_seq,

@@ -24,11 +24,12 @@ from chats.compaction.coverage import (
 from chats.files.attach import copy_attached_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
+from chats.prompt import turn_question
 from chats.record.history import list_path_segments, select_path_messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
-from chats.turns.follow_up_turns import create_turn, require_unerased_question
+from chats.turns.follow_up_turns import build_repeat_cause, create_turn
 from chats.turns.start import Accepted, accept_message, replay_request
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
@@ -151,8 +152,8 @@ def regenerate_once(
 
     A team's agent replies again at its position in the round, alone or, with `play_on`,
     followed by the same agents as before. Raises `NotAReply`, `StillWaiting`,
-    `MessageGone`, `QuestionErased`, `TooManyBranches`, `InvalidIdempotencyKey`,
-    `IdempotencyKeyReused`, and the refusals of `turns.start.create_turn`.
+    `MessageGone`, `QuestionErased`, `QuestionExcluded`, `TooManyBranches`,
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of `turns.start.create_turn`.
     """
     keyed = IdempotentRequest(
         user=user,
@@ -193,10 +194,10 @@ def reply_beside_turn(
     """Queue another reply in a new branch in place of a turn that is stopping and has no text yet.
 
     The text that the turn may still store stays in its own branch. Raises `StillWaiting`,
-    `MessageGone`, `QuestionErased`, `TooManyBranches`, and the refusals of
+    `MessageGone`, `QuestionErased`, `QuestionExcluded`, `TooManyBranches`, and the refusals of
     `turns.start.create_turn`.
     """
-    require_unerased_question(turn)
+    question = turn_question.find_turn_question(turn)
     path = select_path_messages(turn.branch, after=0, before=turn.branch.last_seq + 1)
     last = path.order_by("seq").last()
     if last is None:
@@ -208,25 +209,29 @@ def reply_beside_turn(
     taken = round_again.open_regeneration_round(
         turn, branch=branch, play_on=False, actor=f"user:{user.pk}", now=now
     )
-    cause = {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id} | taken
+    cause = build_repeat_cause(turn, question=question) | taken
     return create_turn(
         user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now, api_key=api_key
     )
 
 
 def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
-    """Return the user message that the reply answers, and the cause of a new turn.
+    """Return the last user message before the reply, and the cause of a new turn.
 
-    The message is the newest user message of the turn before the reply, or the one that
-    started the turn. A continuation has no message: its cause is the turn whose reply it
-    continues. Raises `QuestionErased`.
+    The message is the newest user message of the turn before the reply, or the one that started the
+    turn. The new turn answers the newest of these that prompts may contain. A continuation has no
+    message: its cause is the turn whose reply it continues. Raises `QuestionErased` and
+    `QuestionExcluded`.
     """
-    require_unerased_question(turn)
     users = Message.objects.filter(turn=turn, role=Message.Role.USER, seq__lt=message.seq or 0)
-    question = users.order_by("-seq").first() or turn.trigger
-    if question is None:
+    asked = list(users.order_by("seq")) or ([turn.trigger] if turn.trigger else [])
+    if not asked:
+        turn_question.find_turn_question(turn)
         return None, {"continues_id": turn.continues_id}
-    return question, {"trigger_id": question.pk}
+    answered = asked[-1]
+    if turn_question.answers_person(turn):
+        answered = turn_question.choose_question(asked)
+    return asked[-1], {"trigger_id": answered.pk}
 
 
 @transaction.atomic

@@ -34,6 +34,7 @@ from chats.api.refusal_groups import (
     PREFERENCE,
     PROMPT,
     PUBLISH,
+    QUESTION,
     QUEUED,
     READING,
     REPLY,
@@ -60,7 +61,7 @@ from chats.memory.preferences import memory_settings, preference_texts
 from chats.memory.search.search import QuestionTooLong
 from chats.people import keys
 from chats.people.sessions import ReauthenticationRequired
-from chats.prompt import model_choice
+from chats.prompt import model_choice, turn_question
 from chats.prompt.policy_explanation import NotThere
 from chats.prompt.sent_request import RequestNotWhole
 from chats.record import audit_access, message_text, passthrough_requests
@@ -221,7 +222,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         *REPLY,
         *BRANCH,
         branching.NotAReply,
-        follow_up_turns.QuestionErased,
+        *QUESTION,
     ),
     "chats_messages_send": (
         *REPLY,
@@ -238,6 +239,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_restore": (deletion.CannotComeBack, lifecycle.TooManyChats),
     "chats_rounds_go_on": (
         round_again.RoundGoesOn,
+        *QUESTION,
         TeamGone,
         *QUEUED,
     ),
@@ -279,6 +281,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         follow_up_turns.TurnNotOver,
         follow_up_turns.NotTheLastTurn,
         follow_up_turns.NothingToContinue,
+        turn_question.QuestionExcluded,
     ),
     "chats_turns_events": (TooManyStreams,),
     "chats_turns_request_file": (RequestNotWhole,),
@@ -289,7 +292,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         follow_up_turns.NotTheLastTurn,
         follow_up_turns.TurnIsCompleted,
         follow_up_turns.TurnWasAbsorbed,
-        follow_up_turns.QuestionErased,
+        *QUESTION,
     ),
     "chats_turns_stop": (TurnIsOver,),
     "counts": (BAD_VALUE,),
@@ -457,7 +460,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         lifecycle.TooManyChats,
         branching.NotAUserMessage,
         branching.NotAReply,
-        follow_up_turns.QuestionErased,
+        *QUESTION,
         ui_requests.InvalidUIRequest,
         ui_requests.UnsupportedUIMessage,
         ui_chats.HistoryNotStored,

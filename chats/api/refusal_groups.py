@@ -6,7 +6,7 @@ from chats.actions import branching, erasure, marks, organising, skills, state_e
 from chats.compaction.people import summary_permissions
 from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
-from chats.prompt import file_check, model_choice
+from chats.prompt import file_check, model_choice, turn_question
 from chats.prompt.next_context import TeamRepliesHere
 from chats.record import audit_access, message_text
 from chats.record.holds import UnderHold
@@ -68,6 +68,7 @@ PROMPT = (
     Case(409, "turn_too_large", "The newest tool results do not fit into the prompt limit."),
 )
 BRANCH = (branching.StillWaiting, branching.MessageGone, branching.TooManyBranches)
+QUESTION = (turn_question.QuestionErased, turn_question.QuestionExcluded)
 MARK = (marks.NotTakenUp, marks.MessageErased)
 STATE = (*MODEL, state_edits.NoStateKept)
 STATE_EDIT = (*STATE, StateChanged, state_edits.StateInvalid, state_edits.StateTooLarge)

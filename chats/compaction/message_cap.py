@@ -18,6 +18,7 @@ from chats.models import Branch, Chat, Compaction, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
 from chats.prompt.composition import WindowMoveRequired
+from chats.prompt.prepared_summary import CAP
 from chats.record import history
 from chats.record.locking import lock_chat_for_writing
 from contextpolicy.engine.compose.assembly import WindowNeeded
@@ -66,7 +67,7 @@ def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None
         logger.warning("chat %s stays over its cap: %s", chat_id, refusal.code)
         return None
     # Agents have separate windows, so there is no common prompt size before and after the move.
-    needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
+    needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=CAP)
     return move_window_if_idle(branch, move=WindowMoveRequired(needed, effective), now=now)
 
 

@@ -11,11 +11,12 @@ from django.db.models import F, Min, Sum
 
 from chats.compaction import pauses
 from chats.compaction.coverage import get_active_summary
-from chats.compaction.window import CAP, is_makeshift
+from chats.compaction.window import is_makeshift
 from chats.files.file_models import may_get_branch
 from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt import model_choice, prompt_facts
+from chats.prompt.prepared_summary import CAP
 from chats.record import history
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter

@@ -13,7 +13,6 @@ from chats.compaction.claims import CLAIMS, Claimed
 from chats.compaction.coverage import (
     HANDED_BACK,
     close_attempt,
-    get_active_summary,
     record_compaction_event,
 )
 from chats.compaction.perform import Performed
@@ -23,7 +22,7 @@ from chats.ground.commitments import compute_commitment
 from chats.ground.failpoints import failpoint
 from chats.memory.preferences import inference_queue
 from chats.models import Branch, Compaction
-from chats.prompt import moved_skills, prompt_facts
+from chats.prompt import moved_skills, prepared_summary, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.locking import lock_branch
 from contextpolicy.engine.policy.budget import (
@@ -178,8 +177,7 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
     False if there is none, if it is outdated, or while it waits for approval.
     """
     branch = lock_branch(branch_id)
-    rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
-    row = rows.select_related("displaced", "effective_policy", "branch__chat__model").first()
+    row = prepared_summary.find_prepared_summary(branch)
     return row is not None and publish_summary(row, branch=branch, actor=coverage.WORKER, now=now)
 
 
@@ -191,9 +189,7 @@ def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetim
     meantime does not matter.
     """
     active = branch.active_compaction
-    base = get_active_summary(active)
-    expected = (row.displaced_id, row.context_revision)
-    is_current = (base.pk if base else None, branch.context_revision) == expected
+    is_current = prepared_summary.is_current_summary(row, branch)
     if not is_current or not coverage.is_true(row, branch):
         reason = "context_changed"
         close_attempt(

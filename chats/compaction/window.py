@@ -10,17 +10,12 @@ from chats.memory.search import index_schedule
 from chats.models import Branch, Compaction
 from chats.prompt.composition import WindowMoveRequired
 from chats.prompt.moved_skills import find_window_skills
-from chats.prompt.prompt_facts import get_calibration_factor
+from chats.prompt.prepared_summary import CAP, is_window_kept
 from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.widening import WIDENED
 from chats.record.locking import lock_branch
 from contextpolicy import ledger
-from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy.policy import parse_policy_values
-from contextpolicy.engine.window import MoveReason
-
-# Reason of a window that was moved by a team's message cap, not by a prompt.
-CAP: MoveReason = "cap"
 
 
 def is_makeshift(active: Compaction | None) -> bool:
@@ -95,20 +90,8 @@ def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
 def keep_window_over_summary(
     row: Compaction, *, active: Compaction | None, now: datetime
 ) -> Compaction | None:
-    """Store the active window over a new summary if prompts would exceed their limit without it.
-
-    A chat that needs several summaries to catch up keeps its window, because the next
-    prompt would otherwise create the same window again. A window of a team's cap stays as long as
-    it leaves out more than the summary covers. Returns None if no window is kept.
-    """
-    if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
-        return None
-    model = row.branch.chat.model
-    values = parse_policy_values(row.effective_policy.values)
-    limit = compute_prompt_limit(values, model_window=model.window if model else None)
-    factor = get_calibration_factor(row.branch, model=model) if model else 1.0
-    fits = row.tokens_after <= convert_provider_tokens(limit, calibration=factor)
-    if fits and active.reason != CAP:
+    """Store the active window over a new summary if it stays there; None if it does not."""
+    if active is None or not is_window_kept(row, active=active):
         return None
     return create_window(
         Compaction(

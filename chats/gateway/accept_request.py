@@ -16,7 +16,7 @@ from chats.gateway.request_types import Placed, Placement, Sent
 from chats.gateway.store_items import ItemSource, check_chat_room, store_items
 from chats.ground import queue
 from chats.models import Chat, GatewayNode, Message, Turn
-from chats.prompt import model_choice
+from chats.prompt import model_choice, turn_question
 from chats.record import history, messages
 from chats.turns.events import record_turn_started
 from chats.turns.start import (
@@ -38,7 +38,7 @@ def accept_request(
     """Store the new messages and queue the turn. The caller has locked the chat.
 
     Runs in the caller's transaction. Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of
-    `apply_requested_model` and `store_items`.
+    `apply_requested_model`, `store_items` and `find_latest_question`.
     """
     branch = place.branch
     branch.chat = chat
@@ -118,12 +118,17 @@ def check_request_limits(sent: Sent, request: Request, place: Placement) -> None
 
 
 def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
-    """Return the latest user message, to which the turn replies."""
+    """Return the latest user message, to which the turn replies.
+
+    Raises `QuestionErased` and `QuestionExcluded` if it is a stored one that prompts may not
+    contain.
+    """
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     if newest >= place.shared:
         return rows[newest - place.shared]
     seq = newest + 1 + place.offset
-    return history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
+    stored = history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
+    return turn_question.choose_question([stored])
 
 
 def store_request_hashes(request: Request, place: Placement) -> None:

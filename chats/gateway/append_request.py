@@ -48,7 +48,8 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
 
     Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
     `NotFound`, `ConversationLocked`, the refusals of `message_text.check_text` and
-    `model_choice.choose_chat_model`, `ModelUnavailable` and `IdempotencyKeyReused`.
+    `model_choice.choose_chat_model`, `ModelUnavailable`, `QuestionErased`, `QuestionExcluded` and
+    `IdempotencyKeyReused`.
     """
     known = find_repeated_turn(sent, now=now)
     if known is not None and not is_to_begin_again(known):

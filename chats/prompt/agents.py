@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chats.models import Agent, Branch, Chat, Message, Turn
-from chats.prompt import statements
+from chats.prompt import statements, turn_question
 from chats.record import history
 from contextpolicy.engine.compose.agent_layouts import is_text_form
 from contextpolicy.engine.compose.assembly import ComposeInput
@@ -136,7 +136,9 @@ def load_seen_messages(
     """Return the question of an agent's turn, the messages after it, and the round's opening.
 
     The question is the newest message up to the turn's border that may be sent, unless the agent
-    wrote it or continues a reply. Replies of other agents after the border are hidden.
+    wrote it or continues a reply. Replies of other agents after the border are hidden. Raises
+    `QuestionErased` and `QuestionExcluded` if the turn answers a person whose messages may not be
+    sent.
     """
     border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
     shown, sendable, duplicate = load_newest_seen(
@@ -148,6 +150,10 @@ def load_seen_messages(
     before = question.seq if question else border + 1
     behind = [message for message in shown if message.seq > before]
     own = list(statements.OWN_MESSAGES.rows(turn=turn.pk))
+    if turn.trigger is not None and turn_question.answers_person(turn):
+        turn_question.choose_question(
+            [turn.trigger, *(row for row in own if row.role == Message.Role.USER)]
+        )
     others = list(history.select_path_messages(branch, after=border, before=branch.last_seq + 1))
     # An independent agent that tries again sees the tools that it called before.
     own += [row for row in others if is_interrupted_attempt(row, viewer=view.viewer)]

@@ -23,16 +23,15 @@ from chats.prompt import (
 )
 from chats.prompt.built_prompt import Prompt, build_prompt
 from chats.prompt.prompt_facts import (
-    Question,
     build_background,
     get_prompt_zone,
-    get_question_time,
     load_prompt_facts,
     load_turn_question,
     read_branch,
     with_active_compaction,
 )
 from chats.prompt.tools import registry as tools
+from chats.prompt.turn_question import Question, get_question_time
 from chats.record import history
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
@@ -89,7 +88,8 @@ def compose_prompt(
     Returns `TailRequired` or `WindowMoveRequired` instead if the turn's tail must be built or the
     window moved first. `window_limit` is the smaller window learned from an overflow error,
     `branch` the turn's branch if just loaded. The facts of a `draft` are used if the chat has not
-    changed since. Raises the refusals of `model_choice.choose_chat_model`, and `PromptRefused`.
+    changed since. Raises the refusals of `model_choice.choose_chat_model`, `PromptRefused`,
+    `QuestionErased` and `QuestionExcluded`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
@@ -190,7 +190,8 @@ def compose_for_agent(
     """Compose the prompt of an agent's turn from the agent's view of the chat.
 
     If the prompt does not fit, the window shrinks for this agent only; nothing is stored. Returns
-    `TailRequired` instead if excerpts must be retrieved first. Raises `PromptRefused`.
+    `TailRequired` instead if excerpts must be retrieved first. Raises `PromptRefused`,
+    `QuestionErased` and `QuestionExcluded`.
     """
     view = agents.load_agent_view(turn)
     if view is None:

@@ -19,7 +19,9 @@ from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction, Turn
 from chats.prompt import composition, model_choice, person, prompt_facts, tail, tokenizer
 from chats.prompt.moved_skills import find_window_skills
+from chats.prompt.prepared_summary import simulate_publication
 from chats.prompt.prompt_skills import list_prompt_skills
+from chats.prompt.turn_question import Question
 from chats.record import receipts, states, zones
 from chats.record.messages import build_question_parts
 from contextpolicy.engine.compose.assembly import (
@@ -28,6 +30,7 @@ from contextpolicy.engine.compose.assembly import (
     WindowNeeded,
     count_tokens_by_part,
 )
+from contextpolicy.engine.compose.compaction_need import assess_compaction_need
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.segments import Segment
 from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
@@ -162,31 +165,17 @@ def compose_next_prompt(
             at = datetime.fromisoformat(said.created_at)
             said = replace(said, day=zones.format_local_day(answered.zone, at))
         answered = replace(answered, question=(said,))
-    given = prompt_facts.load_prompt_facts(
-        branch=branch, choice=choice, asked=answered, counter=counter
-    )
-    given, made = composition.compose_with_search(given, branch=branch, choice=choice)
-    made = (
-        composition.find_wider_window(branch, choice=choice, asked=answered, counter=counter)
-        or made
-    )
-    while isinstance(made, WindowNeeded):
-        # Like the worker: move the window, then load and compose again.
-        branch = simulate_window_move(branch, to_seq=made.to_seq)
-        simulate_moved_skills(branch, values=choice.values, counter=counter)
-        given = prompt_facts.load_prompt_facts(
-            branch=branch, choice=choice, asked=answered, counter=counter
-        )
-        given, made = composition.compose_with_search(given, branch=branch, choice=choice)
     asks = question or (engine.extract_message_text(said) if said else "")
-    entries: tuple[TextEntry, ...] = ()
-    if searches and asks:
-        entries = find_prompt_excerpts(branch, asks, given=given, made=made, asked=answered, at=now)
-    if entries:
-        with_entries = replace(given, background=replace(given.background, references=entries))
-        again = composition.ask_engine(with_entries)
-        if isinstance(again, AssembledContext):
-            given, made = with_entries, again
+    branch, given, made = compose_like_worker(
+        branch,
+        choice=choice,
+        asked=answered,
+        counter=counter,
+        # A stored question is one of the past, which the summary of today did not follow.
+        publishes=said is None and branch.chat.team_id is None,
+        asks=asks if searches else "",
+        now=now,
+    )
     sent = apply_stored_digests(made, chat_id=branch.chat_id)
     return Outlook(
         choice=choice,
@@ -196,6 +185,59 @@ def compose_next_prompt(
         segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
         loaded_skills=tuple(list_prompt_skills(sent, given=given, active=branch.active_compaction)),
     )
+
+
+def compose_like_worker(
+    branch: Branch,
+    *,
+    choice: model_choice.ChosenModel,
+    asked: Question,
+    counter: TokenCounter,
+    publishes: bool,
+    asks: str,
+    now: datetime,
+) -> tuple[Branch, ComposeInput, AssembledContext]:
+    """Compose a prompt with the changes that a worker makes first, in memory.
+
+    It moves the window, retrieves the excerpts for `asks`, and with `publishes` uses a summary that
+    is ready. Returns the changed branch, and the prompt with its facts. Raises
+    `composition.PromptRefused`.
+    """
+    is_moved = False
+    while True:
+        given = prompt_facts.load_prompt_facts(
+            branch=branch, choice=choice, asked=asked, counter=counter
+        )
+        given, made = composition.compose_with_search(given, branch=branch, choice=choice)
+        if not is_moved:
+            made = (
+                composition.find_wider_window(branch, choice=choice, asked=asked, counter=counter)
+                or made
+            )
+        if isinstance(made, AssembledContext) and asks:
+            entries = find_prompt_excerpts(
+                branch, asks, given=given, made=made, asked=asked, at=now
+            )
+            asks = ""
+            if entries:
+                asked = replace(asked, background=replace(asked.background, references=entries))
+                continue
+        changed = None
+        if publishes and is_swap_due(given, made):
+            publishes = False
+            changed = simulate_publication(branch)
+        if changed is None and isinstance(made, AssembledContext):
+            return branch, given, made
+        if changed is None:
+            # Like the worker: move the window, then load and compose again.
+            changed, is_moved = simulate_window_move(branch, to_seq=made.to_seq), True
+        branch = changed
+        simulate_moved_skills(branch, values=choice.values, counter=counter)
+
+
+def is_swap_due(given: ComposeInput, made: AssembledContext | WindowNeeded) -> bool:
+    """Return True if a worker publishes a summary that is ready before it sends the prompt."""
+    return isinstance(made, WindowNeeded) or assess_compaction_need(given, made).action == "swap"
 
 
 # The tail of the newest turn of a branch that has ended.
@@ -222,7 +264,7 @@ def find_prompt_excerpts(
     *,
     given: ComposeInput,
     made: AssembledContext,
-    asked: prompt_facts.Question,
+    asked: Question,
     at: datetime,
 ) -> tuple[TextEntry, ...]:
     """Return the excerpts of the chat for a question, found by keywords only."""
@@ -294,7 +336,7 @@ def build_next_question(
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     now: datetime,
-) -> prompt_facts.Question:
+) -> Question:
     """Return the question as the branch's last message, with its current tail."""
     # A question without files has a text part even if it is empty: no parts would count no tokens.
     parts = engine.parse_parts(build_question_parts(question, files=files))
@@ -309,7 +351,7 @@ def build_next_question(
         created_at=now.isoformat(timespec="seconds"),
         day=zones.format_local_day(zone, now) if zone else "",
     )
-    return prompt_facts.Question(
+    return Question(
         question=(message,),
         before=message.seq,
         last_seq=message.seq,

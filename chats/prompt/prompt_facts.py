@@ -1,7 +1,7 @@
 """Loads the facts from which the engine composes a prompt: messages, summary, background."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from chats.memory.search import references
@@ -16,6 +16,13 @@ from chats.prompt.file_check import check_prompt_files
 from chats.prompt.prompt_scripts import measure_prompt_scripts
 from chats.prompt.prompt_skills import load_prompt_skills
 from chats.prompt.tools import registry as tools
+from chats.prompt.turn_question import (
+    Question,
+    QuestionErased,
+    QuestionExcluded,
+    get_question_time,
+    load_turn_messages,
+)
 from chats.record import history, zones
 from chats.record.provided import load_provided
 from contextpolicy import plugins, skill_files
@@ -70,26 +77,6 @@ def with_active_compaction(branch: Branch) -> Branch:
     return branch
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The question of a prompt and its context.
-
-    A continued reply has `continues` (the reply's id) instead of `question`. An agent that speaks
-    again has neither. History ends before the `seq` `before`, and the branch ends at `last_seq`.
-    """
-
-    question: tuple[engine.Message, ...]
-    before: int
-    last_seq: int
-    steps: tuple[engine.Message, ...] = ()
-    continues: str = ""
-    background: Background = field(default_factory=Background)
-    # The reasons why background was withheld, for the receipt.
-    notes: tuple[str, ...] = ()
-    # The time zone for message dates. Empty: no dates.
-    zone: str = ""
-
-
 def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
     """Return the time zone of the dates in a branch's prompts; empty if the prompts have no dates.
 
@@ -106,7 +93,10 @@ def load_turn_question(
     counter: TokenCounter,
     zone: str = "",
 ) -> Question:
-    """Return the question of a turn's next call. Message dates use `zone`."""
+    """Return the question of a turn's next call. Message dates use `zone`.
+
+    Raises `QuestionErased` and `QuestionExcluded`.
+    """
     question, steps = load_turn_messages(turn, branch=branch)
     known = person.load_person_context(branch, choice=choice, until=get_question_time(turn))
     first = (*question, *steps)
@@ -135,7 +125,8 @@ def load_prompt_facts(
     """Load all facts for a prompt. Messages up to the `seq` `after` are sent only if pinned.
 
     `is_client`: a client of /v1 brings its own tools, so skills on demand are left out. The number
-    of queries does not grow with the chat. Raises `FilesNotAllowedForModel`.
+    of queries does not grow with the chat. Raises `FilesNotAllowedForModel`, and the refusals of
+    `mark_continued_reply`.
     """
     newest = (*asked.question, *asked.steps)
     check_prompt_files(branch, choice=choice, newest=newest, before=asked.before)
@@ -326,11 +317,6 @@ def format_question_date(branch: Branch, *, values: PolicyValues, at: datetime) 
     return zones.format_local_day(zones.get_branch_zone(branch), at)
 
 
-def get_question_time(turn: Turn) -> datetime:
-    """Return the time at which the turn's question was asked. Requeueing does not change it."""
-    return turn.trigger.created_at if turn.trigger else turn.queued_at
-
-
 def summary_and_window(
     active: Compaction | None, *, counter: TokenCounter
 ) -> tuple[engine.Summary | None, int]:
@@ -385,34 +371,16 @@ def load_pins_and_exceptions(
 def mark_continued_reply(
     reply_id: str, messages: tuple[engine.Message, ...]
 ) -> tuple[engine.Message, ...]:
-    """Return the history of a continuation, in which the truncated reply counts as complete."""
+    """Return the history of a continuation, in which the truncated reply counts as complete.
+
+    Raises `QuestionErased` and `QuestionExcluded` if prompts may not contain the reply.
+    """
+    for message in messages:
+        if message.id == reply_id and message.excluded:
+            raise QuestionExcluded
+        if message.id == reply_id and not message.parts:
+            raise QuestionErased
     return tuple(
         replace(message, incomplete=False) if message.id == reply_id else message
         for message in messages
     )
-
-
-def load_turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
-    """Return the question of a turn, and the messages that follow it, its steps among them.
-
-    The question is the turn's last user message that precedes the first step, or else its trigger.
-    Earlier ones are history. A continuation has no question, only an instruction.
-    """
-    # Filtered by turn only and sorted here. With a branch filter, SQLite would scan the whole
-    # branch.
-    own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
-    first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
-    asked = [
-        row
-        for row in own
-        if row.role == Message.Role.USER and (first_step is None or (row.seq or 0) < first_step)
-    ]
-    if not asked and turn.trigger is not None:
-        asked = [turn.trigger]
-    if not asked:
-        return [], own
-    question = asked[-1]
-    if question.seq == branch.last_seq:
-        return [question], []
-    rows = history.select_path_messages(branch, after=question.seq or 0, before=branch.last_seq + 1)
-    return [question], list(rows.order_by("seq"))

@@ -24,7 +24,8 @@ def continue_round(
 ) -> Turn:
     """Continue the newest round of a chat with fresh limits; `api_key` identifies a client.
 
-    Raises `RoundGoesOn` if no round ended early, and the errors of `turns.start.check_turn_limits`.
+    Raises `RoundGoesOn` if no round ended early, the other refusals of `resume_round`, and the
+    errors of `turns.start.check_turn_limits`.
     """
     chat = lock_chat_for_writing(chat.pk)
     branch = get_active_branch(chat)

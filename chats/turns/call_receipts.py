@@ -7,7 +7,7 @@ from typing import cast
 from django.db import transaction
 
 from chats.models import Branch, Chat, PromptText, Receipt, Turn
-from chats.prompt import person, prompt_facts
+from chats.prompt import person, turn_question
 from chats.prompt.built_prompt import Prompt, SentAboutPerson
 from chats.record import receipts, zones
 from chats.turns import statements
@@ -83,7 +83,7 @@ def check_texts_about_person(about: SentAboutPerson, *, turn: Turn) -> None:
     """
     statements.PERSON_LOCK.hold(owner=turn.branch.chat.owner_id)
     known = person.load_person_context(
-        about.branch, choice=about.choice, until=prompt_facts.get_question_time(turn)
+        about.branch, choice=about.choice, until=turn_question.get_question_time(turn)
     )
     if (known.preferences, known.recent) != (about.preferences, about.recent):
         raise PromptOutdated

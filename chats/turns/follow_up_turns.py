@@ -7,13 +7,13 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, Chat, Message, Turn
-from chats.prompt import model_choice
+from chats.prompt import model_choice, turn_question
+from chats.prompt.turn_question import QuestionExcluded
 from chats.record import messages
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
@@ -73,24 +73,13 @@ class TurnWasAbsorbed(Refusal):
     )
 
 
-class QuestionErased(Refusal):
-    """The message that the reply answers or continues was erased. Send a new message instead."""
-
-    code = "message_erased"
-    status = 409
-    sentence = gettext_noop(
-        "The message that this reply answers or continues was erased, so the reply cannot be "
-        "written again. Send a new message instead."
-    )
-
-
 def retry_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
     """Reply again to a message whose turn failed or was stopped, as a new turn.
 
     Raises `TurnNotOver`, `NotTheLastTurn`, `TurnIsCompleted`, `TurnWasAbsorbed`, `QuestionErased`,
-    and the refusals of `start_follow_up`.
+    `QuestionExcluded`, and the refusals of `start_follow_up`.
     """
     return start_follow_up(user=user, turn=turn, now=now, make=build_retry_cause, api_key=api_key)
 
@@ -100,8 +89,8 @@ def continue_reply(
 ) -> Turn:
     """Continue a truncated reply, as a new turn without a message.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and the refusals of
-    `start_follow_up`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, `QuestionExcluded`, and the
+    refusals of `start_follow_up`.
     """
     return start_follow_up(
         user=user, turn=turn, now=now, make=build_continuation_cause, api_key=api_key
@@ -111,43 +100,40 @@ def continue_reply(
 def build_retry_cause(turn: Turn) -> dict[str, Any]:
     """Return the cause of a retry: the same message, or the same truncated reply.
 
-    Raises `TurnIsCompleted`, `TurnWasAbsorbed` and `QuestionErased`.
+    If prompts may no longer contain the message, another one that the turn answers. Raises
+    `TurnIsCompleted`, `TurnWasAbsorbed`, `QuestionErased` and `QuestionExcluded`.
     """
     if turn.status == Turn.Status.COMPLETED:
         raise TurnIsCompleted
     if turn.status == Turn.Status.ABSORBED:
         raise TurnWasAbsorbed
-    require_unerased_question(turn)
-    return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
+    question = turn_question.find_turn_question(turn)
+    return build_repeat_cause(turn, question=question)
 
 
-def require_unerased_question(turn: Turn) -> None:
-    """Raise `QuestionErased` if the message that a turn answers or continues was erased.
+def build_repeat_cause(turn: Turn, *, question: Message | None) -> dict[str, Any]:
+    """Return the cause of a turn that repeats another one.
 
-    The prompt would end with an earlier reply. A turn can answer several messages; one is enough. A
-    later agent of a round answers other agents.
+    `question`: the result of `turn_question.find_turn_question`. It replaces a trigger that prompts
+    may not contain.
     """
-    if (turn.hop or 1) > 1:
-        return
-    needed = Q(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
-    if turn.trigger_id is not None:
-        needed |= Q(pk=turn.trigger_id)
-    elif turn.continues is not None:
-        needed |= Q(pk=turn.continues.reply_id)
-    else:
-        return
-    if not Message.objects.filter(needed, erased_at=None).exists():
-        raise QuestionErased
+    trigger = turn.trigger
+    is_sendable = trigger is None or not (trigger.excluded or trigger.erased_at)
+    if question is None or is_sendable:
+        return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
+    return {"trigger_id": question.pk, "continues_id": turn.continues_id}
 
 
 def build_continuation_cause(turn: Turn) -> dict[str, Any]:
     """Return the cause of a continuation: the turn with the truncated reply.
 
-    Raises `NothingToContinue`.
+    Raises `NothingToContinue` and `QuestionExcluded`.
     """
     reply = turn.reply
     if reply is None or reply.erased_at or reply.finish == Message.Finish.STOP:
         raise NothingToContinue
+    if reply.excluded:
+        raise QuestionExcluded
     return {"trigger_id": None, "continues_id": turn.pk}
 
 
@@ -165,7 +151,9 @@ def start_follow_up(
     """
     with transaction.atomic():
         chat = lock_chat_for_writing(turn.branch.chat_id)
-        turn = Turn.objects.select_related("reply", "round", "agent__model").get(pk=turn.pk)
+        turn = Turn.objects.select_related("reply", "round", "agent__model", "trigger").get(
+            pk=turn.pk
+        )
         if not turn.is_over:
             raise TurnNotOver
         if Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted).exclude(

@@ -9,6 +9,7 @@ from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Round, Turn
 from chats.models.turns import UNFINISHED
+from chats.prompt import turn_question
 from chats.record import messages
 from chats.record.locking import lock_branch
 from chats.turns.events import record_turn_started
@@ -45,9 +46,11 @@ class RoundGoesOn(Refusal):
 def resume_round(
     *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Resume a round that ended early, with its limits reset. Raises `RoundGoesOn`.
+    """Resume a round that ended early, with its limits reset.
 
     The caller has locked the chat. A round that waits for a person continues without that person.
+    Raises `RoundGoesOn`, and `QuestionErased` or `QuestionExcluded` if prompts may not contain the
+    message that opened the round.
     """
     lock_branch(branch.pk)
     last = find_newest_branch_round(branch)
@@ -59,6 +62,7 @@ def resume_round(
     ids = ids or list(list_opening_roles(roster, branch=branch, addressees=()))
     if not ids:
         raise RoundGoesOn
+    turn_question.choose_question([last.opening])
     if last.status == Round.Status.WAITING:
         last.status = Round.Status.REPLACED
         last.save(update_fields=["status"])

@@ -1,7 +1,7 @@
 """The prompt for the model that extracts a chat's state."""
 
 from chats.models import Branch, ChatState, Message, Turn
-from chats.prompt import prompt_facts
+from chats.prompt import turn_question
 from chats.providers.base import StateTask
 from chats.record import history
 from chats.turns import side_calls
@@ -83,7 +83,7 @@ def load_new_user_messages(
 
     Returns the newest ones that fit into `room` tokens, but at least one if there is any.
     """
-    question, _ = prompt_facts.load_turn_messages(turn, branch=branch)
+    question, _ = turn_question.load_turn_messages(turn, branch=branch)
     if not question:
         return ()
     after = base.to_seq if base else 0

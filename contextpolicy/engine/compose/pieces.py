@@ -15,6 +15,7 @@ from contextpolicy.engine.compose.partition import (
     SortedOut,
     exclude_hidden_messages,
     exclude_oversized_messages,
+    explain_unsendable_message,
 )
 from contextpolicy.engine.compose.system_text import filter_system_parts
 from contextpolicy.engine.compose.text_layouts import TextMaker
@@ -39,7 +40,6 @@ from contextpolicy.engine.messages.segments import (
 )
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.engine.messages.transcript import Background
-from contextpolicy.engine.messages.turn_groups import has_content
 from contextpolicy.engine.policy.policy import PolicyValues
 
 
@@ -188,16 +188,16 @@ class Pieces:
             tuple(make.pin(message) for message in self.sorted.pins),
             room=self.pins_room,
         )
+        left = {
+            step.seq: reason for step in facts.steps if (reason := explain_unsendable_message(step))
+        }
         fixed = Fixed(
             required=self._measure_required(),
             summary=(make.summary(facts.summary),) if facts.summary else (),
             pins=pins,
             tail=make.tail(facts.background, facts.tail),
-            steps=tuple(make.whole(step) for step in facts.steps if _is_sent(step)),
-            left=(
-                *((step.seq, step.left or "empty") for step in facts.steps if not _is_sent(step)),
-                *dropped,
-            ),
+            steps=tuple(make.whole(step) for step in facts.steps if step.seq not in left),
+            left=(*left.items(), *dropped),
         )
         return fit_fixed_parts(
             fixed,
@@ -236,7 +236,3 @@ class Pieces:
             has_files=any(isinstance(p, FilePart) for m in facts.question for p in m.parts),
         )
         return scale.weight(tokens, system_bytes + asked_bytes)
-
-
-def _is_sent(step: Message) -> bool:
-    return not step.left and has_content(step)

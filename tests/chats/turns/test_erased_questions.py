@@ -9,13 +9,9 @@ from django.utils import timezone
 
 from chats.actions import branching, erasure
 from chats.models import Chat, Message, Turn
+from chats.prompt.turn_question import QuestionErased
 from chats.providers.base import Finished, ProviderError, TextDelta
-from chats.turns.follow_up_turns import (
-    NothingToContinue,
-    QuestionErased,
-    continue_reply,
-    retry_turn,
-)
+from chats.turns.follow_up_turns import NothingToContinue, continue_reply, retry_turn
 from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
 
