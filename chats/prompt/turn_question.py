@@ -71,7 +71,7 @@ def find_turn_question(turn: Turn) -> Message | None:
             choose_question([turn.continues.reply])
         return None
     own = Message.objects.filter(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
-    others = own.exclude(pk=turn.trigger_id).order_by("seq")
+    others = own.exclude(pk=turn.trigger.pk).order_by("seq")
     return choose_question([turn.trigger, *others])
 
 

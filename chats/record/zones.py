@@ -1,4 +1,4 @@
-"""The time zone of the dates in a branch's prompts."""
+"""The time zones of users, and of the dates in a branch's prompts."""
 
 from datetime import UTC, datetime, tzinfo
 from functools import cache
@@ -19,9 +19,17 @@ def get_branch_zone(branch: Branch) -> str:
     A branch stores the zone of its first prompt or summary under a policy with dates
     (`freeze_zone`). The days in its prompts therefore do not change when its owner travels.
     """
-    if branch.time_zone:
-        return branch.time_zone
-    return next((zone for (zone,) in OWN_ZONE.tuples(owner=branch.chat.owner_id)), "") or DEFAULT
+    return str(branch.time_zone or get_account_zone(branch.chat.owner_id))
+
+
+def get_account_zone(owner_id: int) -> str:
+    """Return the name of a user's time zone: the chosen one, else the browser's, else UTC."""
+    return next((zone for (zone,) in OWN_ZONE.tuples(owner=owner_id)), "") or DEFAULT
+
+
+def convert_to_account_zone(owner_id: int, at: datetime) -> datetime:
+    """Return a time in a user's time zone, for the days that a question mentions."""
+    return convert_to_zone(get_account_zone(owner_id), at)
 
 
 def freeze_zone(branch: Branch, *, zone: str) -> None:

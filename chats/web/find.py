@@ -20,6 +20,7 @@ from chats.memory.search.question import ParsedQuestion, parse_question
 from chats.memory.search.search import QuestionTooLong, SearchResult, check_question, search_archive
 from chats.models import Branch, Chat, Message
 from chats.record import access
+from chats.record.zones import convert_to_account_zone
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.thread.compaction_marker import build_source_link
 from chats.web.thread.rows import load_active_branch
@@ -90,7 +91,7 @@ def refuse_long_question(question: str) -> Refusal | None:
 def build_found_messages(
     found: SearchResult, *, chat: Chat, branch: Branch, question: str
 ) -> list[FoundMessage]:
-    asked = parse_question(question, at=timezone.now())
+    asked = parse_question(question, at=convert_to_account_zone(chat.owner_id, timezone.now()))
     return [build_found_message(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 Range = tuple[datetime, datetime]
 _MONTHS = "january february march april may june july august september october november december"
@@ -38,7 +38,10 @@ YEARS = 10
 
 
 def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
-    """Return the time ranges that a question mentions, relative to `at`. The ends are exclusive."""
+    """Return the time ranges that a question mentions, relative to `at`. The ends are exclusive.
+
+    `at` is aware; its time zone says when a day begins. A day of a clock change has 23 or 25 hours.
+    """
     found: list[Range] = []
     for match in _DATES.finditer(question):
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
@@ -56,20 +59,21 @@ def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range
     years = [int(parts["year"])] if "year" in parts else range(at.year - YEARS, at.year + 1)
     for year in years:
         try:
-            first = datetime(year, month or 1, day or 1, tzinfo=UTC)
+            first = datetime(year, month or 1, day or 1, tzinfo=at.tzinfo)
         except ValueError:
             continue
         if day:
             yield first, first + timedelta(days=1)
         elif month:
-            yield first, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+            yield first, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=at.tzinfo)
         else:
-            yield first, datetime(year + 1, 1, 1, tzinfo=UTC)
+            yield first, datetime(year + 1, 1, 1, tzinfo=at.tzinfo)
 
 
 def parse_relative_range(words: str, *, at: datetime) -> Range:
     """Return the range of "yesterday" or "last month", relative to the question."""
-    today = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    # Sums of a time and days keep the clock time, also over a clock change.
+    today = at.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     lengths = {"today": (0, 1), "yesterday": (1, 1), "week": (7, 7), "month": (31, 31)}
     back, length = lengths.get(words.lower(), (366, 366))
     return today - timedelta(days=back), today - timedelta(days=back - length)

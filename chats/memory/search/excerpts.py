@@ -32,7 +32,7 @@ from chats.memory.search.sentences import select_best_sentences
 from chats.models import Branch, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
-from chats.record.zones import get_branch_zone
+from chats.record.zones import convert_to_account_zone, get_branch_zone
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from speed import prepared
@@ -101,7 +101,7 @@ def find_in_chat(
         return ChosenReferences(note="none")
     matches = match_texts(
         branch.chat.owner_id,
-        parse_question(question, at=at),
+        parse_question(question, at=convert_to_account_zone(branch.chat.owner_id, at)),
         scope=Scope("chat", branch.chat_id),
         look=look,
     )

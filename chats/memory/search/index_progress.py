@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Collection
 
 from django.db import IntegrityError, transaction
+from django.db.models import Case, F, Sum, When
 
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Compaction, SearchPlace, SearchText
@@ -97,11 +98,18 @@ def count_searchable_messages(owner_id: int) -> tuple[int, int]:
     """
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
-    every = behind_by = 0
-    for last, fork, to, version in rows.order_by().values_list(
-        "last_seq", "fork_seq", "search_place__to_seq", "search_place__version"
-    ):
-        every += last - fork
-        end = max(to or 0, fork) if version == VERSION else fork
-        behind_by += max(last - end, 0)
-    return every, behind_by
+    indexed_to = Case(
+        When(
+            search_place__version=VERSION,
+            search_place__to_seq__gt=F("fork_seq"),
+            then=F("search_place__to_seq"),
+        ),
+        default=F("fork_seq"),
+    )
+    is_behind = Case(
+        When(last_seq__gt=F("indexed_to"), then=F("last_seq") - F("indexed_to")), default=0
+    )
+    sums = rows.annotate(indexed_to=indexed_to, behind=is_behind).aggregate(
+        every=Sum(F("last_seq") - F("fork_seq"), default=0), missing=Sum("behind", default=0)
+    )
+    return sums["every"], sums["missing"]

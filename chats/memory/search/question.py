@@ -173,6 +173,8 @@ class ParsedQuestion:
 def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
     """Return the parsed question; `is_typed`: its last word may be a prefix.
 
+    `at`: the time of the question in the time zone of the user, in which "yesterday" is meant.
+
     If it is longer than the limits, the sentences that ask are searched first: a question often
     follows the long text that it is about.
     """

@@ -39,6 +39,7 @@ from chats.memory.search.recall_scope import (
 from chats.memory.search.words import find_words, split_words
 from chats.models import Branch, Chat, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
+from chats.record.zones import convert_to_account_zone
 
 # Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
@@ -216,7 +217,7 @@ def recall_excerpts(
     skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
     are not returned. `is_quick`: compare fewer texts. `look` compares by embedding.
     """
-    asked = parse_question(question, at=at, is_typed=is_typed)
+    asked = parse_question(question, at=convert_to_account_zone(owner_id, at), is_typed=is_typed)
     every, behind = index_progress.count_searchable_messages(owner_id)
     share = 1.0 if not every else 1.0 - behind / every
     matches = match_texts(

@@ -31,6 +31,7 @@ from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
 from chats.record.sendable import build_sendable_filter
+from chats.record.zones import convert_to_account_zone
 
 # Maximum characters of a question.
 LONGEST = 500
@@ -129,7 +130,8 @@ def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "
     to = index_progress.get_archived_seq(branch)
     if to is None:
         return SearchResult()
-    asked = parse_question(question, at=timezone.now())
+    owner_id = branch.chat.owner_id
+    asked = parse_question(question, at=convert_to_account_zone(owner_id, timezone.now()))
     said = (
         SaidBy(speakers.build_speaker_filter(branch, speaker=speaker, to=to)) if speaker else None
     )
@@ -142,7 +144,6 @@ def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "
     missing = to - path.length
     if missing:
         index_schedule.request_indexing(branch)
-    owner_id = branch.chat.owner_id
     within = Within(
         keys=(
             searchable_text.build_owner_key(owner_id),
@@ -181,9 +182,8 @@ def search_unsent(
     at = timezone.now()
     said = speakers.build_speaker_filter(branch, speaker=speaker, to=to) if speaker else Q()
     if branch.chat.temporary:
-        rows = reading.scan_archived_messages(
-            branch, parse_question(question, at=at), to=to, said=said
-        )
+        asked = parse_question(question, at=convert_to_account_zone(branch.chat.owner_id, at))
+        rows = reading.scan_archived_messages(branch, asked, to=to, said=said)
         return SearchResult(
             [row for row in rows if row.seq not in sent and not row.is_incomplete][:most]
         )
