@@ -6,6 +6,7 @@ the approved one, so a server cannot change it in between.
 """
 
 import asyncio
+import json
 import logging
 import shlex
 from collections.abc import AsyncIterator, Mapping
@@ -90,6 +91,18 @@ SENTENCES: Mapping[str, str] = {
         "The tool server did not answer within {seconds:g} seconds. Check whether it is "
         "overloaded, or raise TOOL_SECONDS, then read the definitions again."
     ),
+    "tool_server_busy": gettext_noop(
+        "The tool server refused the request because it gets too many (429). Check its limits, "
+        "then try again later."
+    ),
+    "tool_server_credential": gettext_noop(
+        "The tool server refused the credential (401 or 403). Check that the credential is valid "
+        "and may use this server, then read the definitions again."
+    ),
+    "tool_server_not_found": gettext_noop(
+        "The tool server does not accept requests at this address (404 or 405). Check that the "
+        "address belongs to an MCP server, then read the definitions again."
+    ),
     "tool_server_refused": gettext_noop(
         "The tool server’s address is not allowed: private networks and plain http need an entry "
         "in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
@@ -112,6 +125,49 @@ SENTENCES: Mapping[str, str] = {
         "and restart, or choose another command."
     ),
 }
+
+
+# Statuses with which a server refuses a request before it carries it out, by code.
+REFUSALS: Mapping[int, str] = {
+    429: "tool_server_busy",
+    401: "tool_server_credential",
+    403: "tool_server_credential",
+    404: "tool_server_not_found",
+    405: "tool_server_not_found",
+}
+
+
+class LastResponse:
+    """The HTTP status of the last request of the protocol in a session.
+
+    The package does not pass it on. Notifications are no requests.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+
+    async def note_request(self, request: Any) -> None:
+        """Forget the status before another request is sent."""
+        if is_protocol_request(request):
+            self.status = 0
+
+    async def note_response(self, response: Any) -> None:
+        """Store the status of a response to a request."""
+        if is_protocol_request(response.request):
+            self.status = response.status_code
+
+    @property
+    def refusal(self) -> str:
+        """The code of a response with which the server refused the request; else empty."""
+        return REFUSALS.get(self.status, "")
+
+
+def is_protocol_request(request: Any) -> bool:
+    """Return True if an HTTP request contains a request of the protocol, which has an id."""
+    if request.method != "POST":
+        return False
+    message = json.loads(request.content)
+    return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +196,8 @@ async def call_server_tool(
 ) -> CallOutput:
     """Call a tool whose definition has this digest. Raises ToolServerFailed.
 
-    The error's `was_sent` is True if the call may have taken effect.
+    The error's `was_sent` is True if the call may have taken effect. It is False if the server
+    refused the request (`REFUSALS`).
     """
     sent = False
     try:
@@ -157,7 +214,7 @@ async def call_server_tool(
             sent = True
             output = await call_session_tool(client, name=name, arguments=arguments)
     except ToolServerFailed as error:
-        if not sent:
+        if not sent or error.code in REFUSALS.values():
             raise
         raise ToolServerFailed(error.code, was_sent=True, most=error.most) from None
     return cut_output(output)
@@ -202,20 +259,26 @@ async def open_session(
         raise ToolServerFailed("package_missing")
     # The package takes a second to import. In a thread, it does not block other replies.
     await asyncio.to_thread(import_module, "mcp")
+    last = LastResponse()
     try:
-        async with asyncio.timeout(seconds), connect_client(access, most=most) as client:
+        async with (
+            asyncio.timeout(seconds),
+            connect_client(access, most=most, last=last) as client,
+        ):
             yield client
     except TimeoutError:
         raise ToolServerFailed("tool_server_timeout") from None
     except ToolServerFailed:
         raise
     except Exception as error:  # noqa: BLE001  # each failure of a server becomes a code
-        raise ToolServerFailed(find_failure_code(error), most=most) from None
+        raise ToolServerFailed(last.refusal or find_failure_code(error), most=most) from None
 
 
 @asynccontextmanager
-async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[Client]":
-    """Connect to a server over its transport."""
+async def connect_client(
+    access: ServerAccess, *, most: int, last: LastResponse
+) -> "AsyncIterator[Client]":
+    """Connect to a server over its transport. `last` gets the statuses of its responses."""
     from mcp import Client  # noqa: PLC0415  # an extra
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
 
@@ -230,6 +293,7 @@ async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[C
         sent_headers=HEADERS,
         most=most,
     ) as http:
+        http.event_hooks = {"request": [last.note_request], "response": [last.note_response]}
         if access.credential:
             http.headers["authorization"] = f"Bearer {access.credential}"
         transport = streamable_http_client(access.url, http_client=http, max_sse_event_size=most)

@@ -145,7 +145,7 @@ def test_an_error_that_the_server_answers_is_a_result(
     [
         (500, "application/json"),
         (504, "text/html"),
-        (404, "text/html"),
+        (502, "text/html"),
         (202, "application/json"),
         (307, "application/json"),
         (200, "text/plain"),
@@ -159,6 +159,26 @@ def test_a_response_without_an_answer_leaves_the_outcome_open(
     with pytest.raises(ToolServerFailed) as failure:
         call(server, text="hello")
     assert failure.value.was_sent
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/html"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (429, "tool_server_busy"),
+        (401, "tool_server_credential"),
+        (403, "tool_server_credential"),
+        (404, "tool_server_not_found"),
+        (405, "tool_server_not_found"),
+    ],
+)
+def test_a_refused_request_did_not_happen(
+    server: FakeToolServer, status: int, code: str, content_type: str
+) -> None:
+    server.call_status, server.call_type = status, content_type
+    with pytest.raises(ToolServerFailed) as failure:
+        call(server, text="hello")
+    assert (failure.value.code, failure.value.was_sent) == (code, False)
 
 
 def test_logs_have_no_words_of_a_server(

@@ -81,6 +81,21 @@ def test_an_approved_and_allowed_tool_is_offered_called_and_recorded(
     assert not ToolStep.objects.exists()
 
 
+@pytest.mark.parametrize("status", [429, 401])
+def test_a_call_that_the_server_refuses_was_not_made(
+    connect: Connect, allow: Allow, ask: Ask, server: FakeToolServer, status: int
+) -> None:
+    code = {429: "tool_server_busy", 401: "tool_server_credential"}[status]
+    connect()
+    allow(tools=["files/echo"])
+    server.call_status = status
+    turn, _ = ask(call_tools(build_call(text="a")), [TextDelta("Done."), Finished("stop")])
+    assert turn.status == "completed"
+    assert list_tool_results(turn) == [results.format_failure(code, is_unknown=False)]
+    event = AuditEvent.objects.get(type="tool.called")
+    assert (event.data["outcome"], event.data["code"]) == ("failed", code)
+
+
 def test_without_a_policy_no_tool_is_offered_and_no_query_is_made(
     connect: Connect, allow: Allow, ask: Ask, django_assert_max_num_queries: Any
 ) -> None:
