@@ -2,33 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import pytest
-import yaml
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from tests.support.repository import ROOT
+from tests.support.api_schema import describe_api
 
 # Any request can get these; the description of the API names them.
 EVERYWHERE = {"method_not_allowed", "not_acceptable", "database_busy"}
 
 
-@cache
-def operations() -> dict[str, Any]:
-    """Return the paths of the schema file."""
-    text = (ROOT / "docs" / "openapi.yaml").read_text("utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, Any] = yaml.load(text, Loader=loader)["paths"]  # noqa: S506 - a safe loader
-    return found
-
-
 def is_listed(*, method: str, route: str, status: int, code: str) -> bool:
     """Return True if the operation lists the code, or if the schema has no such operation."""
     path = "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", route)
-    operation = operations().get(path, {}).get(method.lower().replace("head", "get"))
+    operation = describe_api()["paths"].get(path, {}).get(method.lower().replace("head", "get"))
     responses = operation["responses"] if operation else {}
     described = responses.get(str(status), {}).get("description", "")
     return operation is None or f"`{code}`" in described

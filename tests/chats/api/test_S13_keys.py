@@ -11,12 +11,12 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.api.core.schema import Generator
 from chats.models import ApiKey, Chat, LoginFailure
 from chats.people import keys
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.support.api_bodies import NEW_KEY
+from tests.support.api_schema import describe_api
 
 # The scope of each operation. None: any key. Session: no key is accepted.
 MATRIX = {
@@ -220,7 +220,7 @@ def test_S13_secret_is_shown_once_and_nowhere_stored(
 
 @pytest.mark.parametrize("scope", keys.SCOPES)
 def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: Chat) -> None:
-    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    schema = describe_api()
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]

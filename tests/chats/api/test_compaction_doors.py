@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from chats.api.core.schema import Generator
 from chats.compaction import maintain
 from chats.compaction.report import skip_reasons
 from chats.models import Branch, Chat, Compaction, Message, Turn
@@ -16,6 +15,7 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
 from tests.security.addresses import routes
+from tests.support.api_schema import describe_api
 from tests.support.chat_summaries import (
     GOOD_SUMMARY,
     SENTENCE,
@@ -335,7 +335,7 @@ def test_a_turn_says_why_it_was_followed_by_no_summary(
 
 
 def test_the_schema_describes_every_address_of_the_api() -> None:
-    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    schema = describe_api()
     described = set(schema["paths"])
     plain = {"schema", "docs", "docs.js", "nowhere", ""}
     answered = {
@@ -348,7 +348,7 @@ def test_the_schema_describes_every_address_of_the_api() -> None:
 
 
 def test_the_schema_has_an_example_of_each_body_of_a_compaction() -> None:
-    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    schema = describe_api()
     for path, operations in schema["paths"].items():
         body = operations.get("post", {}).get("requestBody")
         if body and ("/compactions" in path or path.endswith("/edit")):

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from drf_spectacular.renderers import OpenApiYamlRenderer
 
-from chats.api.core.schema import Generator
 from chats.api.operation_refusals import OPERATIONS
 from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Compaction, Round
 from tests.chats.api.listed_refusals import is_listed
+from tests.support.api_schema import describe_api
 from tests.support.repository import ROOT
 
 
 def test_the_file_is_what_the_endpoints_say() -> None:
-    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    schema = describe_api()
     renderer: Any = OpenApiYamlRenderer()
     written = renderer.render(schema, renderer_context={})
     kept = (ROOT / "docs" / "openapi.yaml").read_bytes()
@@ -40,8 +40,7 @@ JARGON = re.compile(r"_|\b(one's|in force|radii|wish|fold)\b|\d{3}")
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
     """The generated schema."""
-    found: dict[str, Any] = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
-    return found
+    return describe_api()
 
 
 def parts_of(part: Any) -> Iterator[dict[str, Any]]:
