@@ -20,9 +20,13 @@ _REDIRECT = gettext_noop(
     "The provider’s address redirects to another address, and redirects are not followed. An "
     "operator needs to enter the final address."
 )
+# Also the answer of a firewall to the text of one request, so the key itself may work.
+_FORBIDDEN = gettext_noop(
+    "The model provider denied access. An operator needs to check the model’s name, and the "
+    "permissions and limits of the provider’s API key."
+)
 _BY_STATUS: dict[int, ErrorCode] = {
     401: "provider_auth",
-    403: "provider_auth",
     407: "provider_auth",
     408: "provider_timeout",
     409: "provider_error",
@@ -37,13 +41,21 @@ _BY_TYPE: dict[str, ErrorCode] = {
     "service_unavailable": "provider_unavailable",
     "rate_limit_error": "provider_rate_limited",
     "rate_limit_exceeded": "provider_rate_limited",
-    "authentication_error": "provider_auth",
-    "invalid_api_key": "provider_auth",
-    "permission_error": "provider_auth",
     "invalid_request_error": "provider_rejected",
     "timeout": "provider_timeout",
     "timeout_error": "provider_timeout",
 }
+# Codes for a key that no request can use. Any other code of a 403 is about this request, its model
+# or a limit.
+_KEY_CODES = frozenset(
+    {
+        "authentication_error",
+        "invalid_api_key",
+        "invalid_authentication",
+        "invalid_authentication_error",
+        "unauthenticated",
+    }
+)
 # Errors for a request with tools to a model without tool support: Ollama, llama.cpp (two releases),
 # vLLM, OpenRouter, Groq.
 _NO_TOOLS = re.compile(
@@ -91,9 +103,11 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
         return ProviderError("provider_rejected", status=status, sentence=QUOTA_SENTENCE)
     if 300 <= status < 400:
         return ProviderError("provider_rejected", status=status, sentence=_REDIRECT)
+    if status == 403 and not _KEY_CODES & set(codes):
+        return ProviderError("provider_rejected", status=status, sentence=_FORBIDDEN)
     wait = _retry_after(headers)
     return ProviderError(
-        _code_of_status(status),
+        "provider_auth" if status < 500 and _KEY_CODES & set(codes) else _code_of_status(status),
         status=status,
         retry_after=_stated_delay(error) if wait is None else wait,
     )
@@ -114,6 +128,10 @@ def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
         return ProviderError("content_filtered")
     if _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=QUOTA_SENTENCE)
+    if _KEY_CODES & set(codes):
+        return ProviderError("provider_auth")
+    if {"403", "permission_error", "permission_denied"} & set(codes):
+        return ProviderError("provider_rejected", sentence=_FORBIDDEN)
     for code in codes:
         if code in _BY_TYPE:
             return ProviderError(_BY_TYPE[code])

@@ -14,7 +14,7 @@ from chats.providers.failures import parse_response_failure, parse_stream_failur
         (302, "provider_rejected", False),
         (400, "provider_rejected", False),
         (401, "provider_auth", False),
-        (403, "provider_auth", False),
+        (403, "provider_rejected", False),
         (404, "provider_rejected", False),
         (408, "provider_timeout", True),
         (409, "provider_error", True),
@@ -54,11 +54,42 @@ def test_a_model_that_takes_no_tools_is_told_from_other_refusals(status: int, me
 
 
 @pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        pytest.param(403, {"code": "model_not_found"}, "provider_rejected", id="openai"),
+        pytest.param(
+            403, {"code": "model_permission_blocked_project"}, "provider_rejected", id="groq"
+        ),
+        pytest.param(
+            403, {"code": 403, "message": "Key limit exceeded"}, "provider_rejected", id="router"
+        ),
+        pytest.param(403, {"type": "permission_error"}, "provider_rejected", id="anthropic"),
+        pytest.param(403, {"code": "invalid_api_key"}, "provider_auth", id="key"),
+        pytest.param(403, {"type": "authentication_error"}, "provider_auth", id="key by type"),
+        pytest.param(400, {"code": "invalid_api_key"}, "provider_auth", id="key in 400"),
+        pytest.param(503, {"code": "invalid_api_key"}, "provider_unavailable", id="unavailable"),
+    ],
+)
+def test_only_a_code_about_the_key_makes_a_403_a_refused_key(
+    status: int, error: dict[str, object], code: str
+) -> None:
+    failure = parse_response_failure(status=status, headers={}, body=json.dumps({"error": error}))
+    assert (failure.code, failure.status, failure.retryable) == (
+        code,
+        status,
+        code == "provider_unavailable",
+    )
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         ({"type": "server_error"}, "provider_unavailable"),
         ({"type": "overloaded_error"}, "provider_unavailable"),
         ({"code": 401, "message": "x"}, "provider_auth"),
+        ({"code": 403, "message": "Key limit exceeded"}, "provider_rejected"),
+        ({"code": 403, "type": "authentication_error"}, "provider_auth"),
+        ({"type": "permission_error"}, "provider_rejected"),
         ({"code": "429"}, "provider_rate_limited"),
         ({"type": "rate_limit_error"}, "provider_rate_limited"),
         ({"code": "insufficient_quota"}, "provider_rejected"),

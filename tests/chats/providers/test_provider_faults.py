@@ -31,7 +31,7 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 FAILING = [
     ("401", "provider_auth", False, 0),
     ("402", "provider_rejected", False, 0),
-    ("403", "provider_auth", False, 0),
+    ("403", "provider_rejected", False, 0),
     ("404", "provider_rejected", False, 0),
     ("429", "provider_rate_limited", True, 0),
     ("quota", "provider_rejected", False, 0),

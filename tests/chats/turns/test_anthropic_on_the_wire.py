@@ -244,6 +244,17 @@ def test_a_refused_key_opens_the_breaker(server: FakeServer, chat: Chat, ask: As
     assert len(server.requests()) == 1
 
 
+def test_a_denied_request_does_not_open_the_breaker(
+    server: FakeServer, chat: Chat, ask: Ask
+) -> None:
+    server.configure(fault="403")
+    turn = ask(chat, "Hello")
+    assert (turn.status, turn.error_code) == ("failed", "provider_rejected")
+    assert ProviderAccount.objects.get().paused_until is None
+    server.configure(fault="")
+    assert ask(chat, "Hello again").status == "completed"
+
+
 def test_without_its_package_a_turn_says_how_it_is_installed(
     server: FakeServer, chat: Chat, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
