@@ -56,6 +56,7 @@ _KEY_CODES = frozenset(
         "unauthenticated",
     }
 )
+_DENIED_CODES = frozenset({"403", "permission_denied", "permission_error"})
 # Errors for a request with tools to a model without tool support: Ollama, llama.cpp (two releases),
 # vLLM, OpenRouter, Groq.
 _NO_TOOLS = re.compile(
@@ -128,16 +129,21 @@ def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
         return ProviderError("content_filtered")
     if _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=QUOTA_SENTENCE)
+    return _find_coded_failure(codes) or ProviderError("provider_error")
+
+
+def _find_coded_failure(codes: Collection[str]) -> ProviderError | None:
+    """Return the error of the first known code in a stream. A code about the key comes first."""
     if _KEY_CODES & set(codes):
         return ProviderError("provider_auth")
-    if {"403", "permission_error", "permission_denied"} & set(codes):
+    if _DENIED_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=_FORBIDDEN)
     for code in codes:
         if code in _BY_TYPE:
             return ProviderError(_BY_TYPE[code])
         if code.isdecimal() and 400 <= int(code) < 600:
             return ProviderError(_code_of_status(int(code)), status=int(code))
-    return ProviderError("provider_error")
+    return None
 
 
 def _code_of_status(status: int) -> ErrorCode:

@@ -124,7 +124,7 @@ class AttemptState:
         if call.error and not code:
             code, sentence = call.error.code, call.error.full
         return StepResult(
-            parts=call.parts() if call.is_useful else (),
+            parts=call.parts() if call.is_useful or call.is_accepted else (),
             images=call.collect_image_bytes(),
             finish=call.finish,
             usage=call.usage,

@@ -45,6 +45,8 @@ class ModelCall(ReplyCollector):
         self.images: dict[int, Sequence[ResultImage]] = {}
         # A tool server was called, so the step is also stored separately.
         self.ran_servers = False
+        # The reply is returned although it is empty.
+        self.is_accepted = False
         # A `Message.Finish` value, set by code that interrupts the call.
         self.finish: str = Message.Finish.INCOMPLETE
 

@@ -42,7 +42,7 @@ async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> Mode
     """Call the model. Retries temporary errors until the first token, and an overflow once.
 
     A call that was rejected because of its tools is repeated without them. An empty reply is also
-    retried once, then raises `EmptyReply`.
+    retried once, then raises `EmptyReply`, except for API clients (`is_accepted_empty`).
     """
     overflowed = emptied = False
     number = 0
@@ -63,7 +63,8 @@ async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> Mode
             prompt = smaller
             await discard_call(attempt, call, overflow)
             continue
-        if attempt.reason or call.is_useful:
+        call.is_accepted = is_accepted_empty(attempt, call, emptied=emptied)
+        if attempt.reason or call.is_useful or call.is_accepted:
             return call
         plain = await call_without_tools(attempt, call, prompt)
         if plain is not None:
@@ -78,6 +79,17 @@ async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> Mode
         if call.error is None and emptied:
             raise EmptyReply
         emptied = call.error is None
+
+
+def is_accepted_empty(attempt: AttemptState, call: ModelCall, *, emptied: bool) -> bool:
+    """Return True if an empty reply is returned to an API client, as its provider would.
+
+    A reply that was cut by its limit would be cut again. Others are retried once (`emptied`).
+    Clients would repeat a failed request by themselves.
+    """
+    if attempt.turn.client is None or call.error is not None:
+        return False
+    return emptied or call.reason == "length"
 
 
 async def call_without_tools(
