@@ -18,6 +18,7 @@ from chats.providers.base import ProviderRequest
 from chats.providers.call_ids import ID_FORMS, has_other_ids
 from chats.providers.kinds import ANTHROPIC_VERSION
 from chats.providers.output_limits import list_lower_limits
+from chats.providers.refused_fields import list_removals
 from chats.providers.required_fields import FILLS, Fill, list_effective_fills
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.segments import Segment, compute_text_ref
@@ -246,6 +247,7 @@ def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
         "takes_result_images": (True, False) if has_images else (True,),
         "limit_name": ("max_tokens", "max_completion_tokens"),
         "takes_usage_option": (True, False),
+        "without": list_removals(usual),
     }
     for values in product(*options.values()):
         yield dict(zip(options, values, strict=True))

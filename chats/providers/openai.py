@@ -7,6 +7,7 @@ client; `reading` reads the response.
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx2
 import openai
@@ -18,6 +19,7 @@ from chats.providers.chunks import ReplyReader
 from chats.providers.failures import is_validation_failure, parse_response_failure
 from chats.providers.output_limits import find_lower_limit, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
+from chats.providers.refused_fields import find_refused_fields
 from chats.providers.required_fields import Fill, find_required_fill, list_effective_fills
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 from chats.providers.wire import build_openai_body, has_result_images
@@ -32,6 +34,8 @@ class _Dialect:
     takes_result_images: bool = True
     id_form: IdForm = "stored"
     fills: tuple[Fill, ...] = ()
+    # Fields that it does not know.
+    without: frozenset[str] = frozenset()
     # The model's limit of output tokens. None: it refused no request.
     most_output: int | None = None
 
@@ -103,14 +107,7 @@ class OpenAIProvider(HttpProvider):
         Uses the package's plain `post`: its typed method inspects all possible arguments, which
         doubles the time.
         """
-        body = build_openai_body(
-            limit_output(request, dialect.most_output),
-            limit_name=dialect.limit_name,
-            takes_usage_option=dialect.takes_usage_option,
-            takes_result_images=dialect.takes_result_images,
-            id_form=dialect.id_form,
-            fills=dialect.fills,
-        )
+        body = _build_body(request, dialect)
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # Streamed even for a whole reply, so that its length is limited as it arrives.
         stream = await self._client.post(
@@ -122,6 +119,18 @@ class OpenAIProvider(HttpProvider):
             stream_cls=AsyncStream[object],
         )
         return stream.response
+
+
+def _build_body(request: ProviderRequest, dialect: _Dialect) -> dict[str, Any]:
+    return build_openai_body(
+        limit_output(request, dialect.most_output),
+        limit_name=dialect.limit_name,
+        takes_usage_option=dialect.takes_usage_option,
+        takes_result_images=dialect.takes_result_images,
+        id_form=dialect.id_form,
+        fills=dialect.fills,
+        without=dialect.without,
+    )
 
 
 def _adapt_dialect(
@@ -145,6 +154,8 @@ def _adapt_dialect(
         return replace(dialect, most_output=limit)
     if not is_validation_failure(failure):
         return dialect
+    if refused := find_refused_fields(body, body=_build_body(request, dialect)):
+        return replace(dialect, without=dialect.without | refused)
     if "stream_options" in body:
         return replace(dialect, takes_usage_option=False)
     if "max_completion_tokens" in body:

@@ -9,6 +9,7 @@ from typing import Any
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest, find_image_url
 from chats.providers.call_ids import IdForm, format_call_id
+from chats.providers.refused_fields import remove_fields
 from chats.providers.required_fields import Fill, fill_messages
 from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages.messages import (
@@ -51,9 +52,11 @@ def build_openai_body(
     cleans_names: bool = True,
     id_form: IdForm = "stored",
     fills: Collection[Fill] = (),
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the body of a call. The options depend on what the server accepts.
 
+    `without`: names of fields that the server refuses, see `refused_fields`.
     Versions up to 0.9.0 did not clean the names of called tools.
     """
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
@@ -84,7 +87,7 @@ def build_openai_body(
         body["stream_options"] = {"include_usage": True}
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    return body
+    return remove_fields(body, names=without)
 
 
 def has_result_images(body: Mapping[str, Any]) -> bool:

@@ -97,6 +97,9 @@ def find_missing_part(rule: str, body: dict[str, Any]) -> tuple[int, Any] | None
         return 400, WRONG_ORDER
     if rule == "no_thoughts" and not all(each.get("reasoning_content") for each in replies):
         return 400, {"error": {"message": NO_THOUGHTS, "type": "invalid_request_error"}}
+    field = rule.removeprefix("message.")
+    if field != rule and any(field in each for each in messages):
+        return 400, {"error": {"message": f"'messages.1' : property '{field}' is unsupported"}}
     calls = [each["tool_calls"][0] for each in replies if each.get("tool_calls")]
     if rule == "no_signatures" and not all("extra_content" in call for call in calls):
         return 400, [{"error": {"code": 400, "message": NO_SIGNATURE}}]

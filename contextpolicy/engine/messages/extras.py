@@ -24,8 +24,10 @@ OF_A_MESSAGE = frozenset(
         "annotations",
         "audio",
         "cache_control",
+        "channel",
         "content",
         "context_origin",
+        "executed_tools",
         "function_call",
         "id",
         "index",
@@ -36,6 +38,7 @@ OF_A_MESSAGE = frozenset(
         "refusal",
         "role",
         "status",
+        "token_id",
         "tool_call_id",
         "tool_calls",
     }
