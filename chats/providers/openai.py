@@ -152,8 +152,11 @@ def _adapt_dialect(
     limit = find_lower_limit(failure, body, sent=limit_output(request, dialect.most_output))
     if limit is not None:
         return replace(dialect, most_output=limit)
-    if not is_validation_failure(failure):
-        return dialect
+    return _drop_option(dialect, body, request) if is_validation_failure(failure) else dialect
+
+
+def _drop_option(dialect: _Dialect, body: str, request: ProviderRequest) -> _Dialect:
+    """Return the dialect without the field or option that a rejection names, or unchanged."""
     if refused := find_refused_fields(body, body=_build_body(request, dialect)):
         return replace(dialect, without=dialect.without | refused)
     if "stream_options" in body:

@@ -63,9 +63,8 @@ def list_removable_fields(body: Body) -> dict[str, None]:
 def list_removals(body: Body) -> list[frozenset[str]]:
     """Return the sets of fields that a server may refuse in a request body, none first."""
     names = list(list_removable_fields(body))
-    sizes = range(len(names) + 1)
-    if len(names) > _MOST_COMBINED:
-        sizes = (0, 1, len(names))
+    is_long = len(names) > _MOST_COMBINED
+    sizes = (0, 1, len(names)) if is_long else range(len(names) + 1)
     return [frozenset(found) for size in sizes for found in combinations(names, size)]
 
 
