@@ -160,11 +160,16 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 def delete_folder(*, folder: Folder, now: datetime) -> None:
     """Delete the folder with its preferences, and their texts in prompts.
 
-    Its chats and its preferences under a hold stay, without a folder.
+    Its chats and its preferences under a hold stay, without a folder. If memory was off in the
+    folder, it is off in each of its chats.
     """
     kept_texts.keep_folder_name(folder, actor=f"user:{folder.owner_id}", now=now)
     # Chats are locked before the memory and the ledger, as by a reply.
-    Chat.objects.filter(folder=folder).update(folder=None)
+    chats = Chat.objects.filter(folder=folder)
+    if Folder.objects.filter(pk=folder.pk, without_memory=True).exists():
+        chats.update(folder=None, without_memory=True)
+    else:
+        chats.update(folder=None)
     memory.erase_folder_preferences(folder, now=now)
     notices.tell_of_list(folder.owner_id)
     folder.delete()

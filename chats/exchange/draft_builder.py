@@ -1,10 +1,12 @@
 """Builds the draft of a chat from another product's entries, and lists the losses."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import cast
 
+from django.utils.crypto import salted_hmac
 from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
@@ -12,6 +14,7 @@ from chats.exchange.drafts import ChatDraft, DraftSummary, Node
 from chats.exchange.entry_values import (
     Role,
     SourceEntry,
+    derive_source,
     encode_as_json,
     extract_result_text,
     list_entry_calls,
@@ -241,13 +244,17 @@ class Builder:
     ) -> ChatDraft | Unreadable:
         """Return the chat, or `Unreadable` if it has no messages.
 
-        `active`: the last entry of the active path. Without it, this is the last message added.
+        `source`: the id of the chat; if empty, one is derived from its messages. `active`: the last
+        entry of the active path. Without it, this is the last message added.
         """
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
             return Unreadable(
                 name, gettext_noop("The chat contains no messages from a user or a model.")
             )
+        own_ids = [own_id for own_id, entry in self.entries.items() if entry.parts]
+        # Keyed with the server's key, because a plain hash of short texts can be guessed.
+        content = salted_hmac("chats.exchange.content", name, algorithm="sha256")
         parents = self.parents()
         order = self.in_order(parents)
         # The message for each entry: itself, or its nearest ancestor that is a message.
@@ -276,9 +283,13 @@ class Builder:
                 parent=shorten_id(before) if before is not None else None,
                 metadata=entry.metadata(),
             )
+            if not source:
+                said = [part.text for part in node.parts if isinstance(part, TextPart)]
+                content.update(json.dumps([node.role, said]).encode())
             nodes.append(shelve_node(node, self.shelf) if is_large else node)
         return ChatDraft(
-            source=shorten_id(source),
+            source=shorten_id(source) if source else derive_source(own_ids, content.hexdigest()),
+            has_id=bool(source),
             nodes=tuple(nodes),
             active=shorten_id(end),
             title=name,

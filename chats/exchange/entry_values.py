@@ -19,6 +19,8 @@ from contextpolicy.engine.text import names
 Role = Literal["user", "assistant"]
 
 
+# Ids that only give a position, such as `line-3`, or `1` in exports of DeepSeek.
+POSITION = re.compile(r"[A-Za-z]{0,10}-?\d{1,6}")
 # A time in seconds, or in a fraction of a second, as a text.
 NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
 
@@ -56,6 +58,16 @@ def shorten_id(own_id: str) -> str:
     if len(own_id) <= 200 and names.is_allowed_name(own_id):
         return own_id
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def derive_source(own_ids: Sequence[str], content: str) -> str:
+    """Return an id for a chat without an id, from its message ids or from its content.
+
+    Ids that the importer made of positions are the same in other chats.
+    """
+    if any(POSITION.fullmatch(own_id) for own_id in own_ids):
+        return f"content:{content}"
+    return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def extract_result_text(content: object) -> str:

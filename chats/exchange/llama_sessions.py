@@ -9,7 +9,7 @@ from chats.exchange.entry_values import (
     select_texts,
 )
 from chats.exchange.jsonstream import get_list_items
-from chats.exchange.sessions import ROLES, Found, Lines, derive_chat_session_id
+from chats.exchange.sessions import ROLES, Found, Lines
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -52,7 +52,7 @@ def build_llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
     """Return the draft of a conversation with this header."""
     end = head.get("currNode")
     return builder.draft(
-        source=str(head.get("id") or derive_chat_session_id(builder)),
+        source=str(head.get("id") or ""),
         title=head.get("name"),
         active=str(end) if end is not None else None,
     )

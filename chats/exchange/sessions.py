@@ -6,7 +6,6 @@ The formats are public: Claude Code (github.com/daaain/claude-code-log), pi
 export`), and the web UI of llama.cpp (github.com/ggml-org/llama.cpp, `tools/ui`).
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -127,7 +126,7 @@ def parse_claude_code_session(lines: Lines) -> Found:
     session = _ClaudeCode()
     for line in lines:
         session.read(line)
-    source = session.source or derive_chat_session_id(session.builder)
+    source = session.source
     before = session.before_compaction()
     found = session.builder.draft(source=source, title=session.title, active=session.last)
     if session.compact is None or isinstance(found, Unreadable):
@@ -209,7 +208,7 @@ def parse_pi_session(lines: Lines) -> Found:
             builder.losses.append(f"entry_dropped:{str(message.get('role'))[:40]}")
             builder.skip(own, parent=parent)
         before = own
-    return builder.draft(source=source or derive_chat_session_id(builder), title="")
+    return builder.draft(source=source, title="")
 
 
 def parse_codex_session(lines: Lines) -> Found:
@@ -230,7 +229,7 @@ def parse_codex_session(lines: Lines) -> Found:
                 item, own=own, before=before, ts=line.get("timestamp"), builder=builder
             )
             before = own
-    return builder.draft(source=source or derive_chat_session_id(builder), title="")
+    return builder.draft(source=source, title="")
 
 
 def parse_codex_item(
@@ -354,9 +353,3 @@ def parse_plain_messages(lines: Lines) -> Found:
         before = own
     draft = builder.draft(source=f"file:{digest}", title="")
     return draft if isinstance(draft, Unreadable) else replace(draft, has_id=False)
-
-
-def derive_chat_session_id(builder: Builder) -> str:
-    """Return a stable id for a session without an id, derived from the ids of its entries."""
-    own_ids = (own_id for own_id, entry in builder.entries.items() if entry.parts)
-    return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()

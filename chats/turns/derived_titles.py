@@ -48,8 +48,15 @@ def derive_title(text: str, *, is_plain: bool = True) -> str:
 
 
 def is_derived_title(title: str, *, text: str) -> bool:
-    """Return True if `derive_title` made the title from the text, in this or an older version."""
-    return title in {derive_title(text), derive_title(text, is_plain=False)}
+    """Return True if `derive_title` made the title from the text, in this or an older version.
+
+    Imports and the gateway derive it from the text without the blocks of coding agents.
+    """
+    return any(
+        title == derive_title(each, is_plain=is_plain)
+        for each in (text, find_first_text([text]))
+        for is_plain in (True, False)
+    )
 
 
 def find_first_text(texts: Iterable[str]) -> str:

@@ -325,11 +325,12 @@ def is_closed_to_turn(chat_id: uuid.UUID, *, turn: Turn, values: PolicyValues) -
 
 
 def is_closed_to_others(chat_id: uuid.UUID) -> bool:
-    """Return True if the chat's memory setting or policy closes it to other chats.
+    """Return True if the memory setting of the chat or its folder, or its policy, closes it.
 
     Also True for a deleted chat.
     """
-    chat = Chat.objects.select_related("model").filter(pk=chat_id, without_memory=False).first()
+    open_chats = Chat.objects.filter(without_memory=False).exclude(folder__without_memory=True)
+    chat = open_chats.select_related("model").filter(pk=chat_id).first()
     return chat is None or summary_permissions.archive_lock(chat) is not None
 
 

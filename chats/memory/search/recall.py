@@ -12,6 +12,7 @@ from datetime import datetime
 from django.db.models import F, Q, QuerySet
 
 from chats.memory.search import fulltext, index_progress, searchable_text
+from chats.memory.search.active_paths import ActivePaths
 from chats.memory.search.finding import (
     MOST_CHOOSING,
     FoundText,
@@ -209,13 +210,15 @@ def recall_excerpts(
     leave_out: Collection[uuid.UUID] = (),
     is_typed: bool = False,
     is_quick: bool = False,
+    only_active: bool = False,
     look: Look | None = None,
 ) -> Recalled:
     """Return the excerpts of a user's chats that match a question, best first.
 
     `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
     skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
-    are not returned. `is_quick`: compare fewer texts. `look` compares by embedding.
+    are not returned. `is_quick`: compare fewer texts. `only_active`: skip messages that are not on
+    the active branch of their chat. `look` compares by embedding.
     """
     asked = parse_question(question, at=convert_to_account_zone(owner_id, at), is_typed=is_typed)
     every, behind = index_progress.count_searchable_messages(owner_id)
@@ -225,6 +228,7 @@ def recall_excerpts(
     )
     found = matches.texts
     excerpts: list[FoundExcerpt] = []
+    paths = ActivePaths()
     page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
@@ -232,6 +236,8 @@ def recall_excerpts(
         for text in some:
             row = rows.get(text.id)
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
+                continue
+            if only_active and row.message is not None and not paths.contains(row.message):
                 continue
             excerpts.append(build_found_excerpt(row, text, matches=matches))
             if len(excerpts) == limit:

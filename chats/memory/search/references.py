@@ -123,6 +123,7 @@ def choose_references(
         limit=values.reference_count * 3,
         at=at,
         leave_out=leave_out,
+        only_active=True,
         look=look,
     )
     late = "late" if recalled.is_late else ""

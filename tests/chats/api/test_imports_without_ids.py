@@ -1,0 +1,96 @@
+"""Chats without an id in imports: each stays a chat of its own, and is recognised again."""
+
+import json
+from typing import Any
+
+import pytest
+
+from chats.models import Chat, Message
+from tests.chats.api.bringing import bring
+from tests.chats.api.programs import Program
+from tests.support.exchange_files import join_json_lines
+
+pytestmark = pytest.mark.usefixtures("streams")
+
+
+def claude(*words: str) -> dict[str, Any]:
+    """Return a chat of Claude without ids."""
+    senders = ("human", "assistant")
+    messages = [{"sender": senders[at % 2], "text": text} for at, text in enumerate(words)]
+    return {"uuid": "", "name": words[0], "chat_messages": messages}
+
+
+def open_webui(*words: str) -> dict[str, Any]:
+    """Return a chat of Open WebUI whose ids are missing or positions."""
+    messages = {
+        str(at): {
+            "id": str(at),
+            "parentId": str(at - 1) if at else None,
+            "childrenIds": [],
+            "role": ("user", "assistant")[at % 2],
+            "content": text,
+        }
+        for at, text in enumerate(words)
+    }
+    history = {"currentId": str(len(words) - 1), "messages": messages}
+    return {"id": "", "title": words[0], "chat": {"id": "", "history": history}}
+
+
+def librechat(*words: str) -> dict[str, Any]:
+    """Return a chat of LibreChat without ids."""
+    messages = [{"isCreatedByUser": at % 2 == 0, "text": text} for at, text in enumerate(words)]
+    return {"conversationId": None, "title": words[0], "messages": messages}
+
+
+def codex(*words: str) -> bytes:
+    """Return a session of Codex without `session_meta`."""
+    kinds = (("user", "input_text"), ("assistant", "output_text"))
+    return join_json_lines(
+        *(
+            {
+                "type": "response_item",
+                "payload": {
+                    "type": "message",
+                    "role": kinds[at % 2][0],
+                    "content": [{"type": kinds[at % 2][1], "text": text}],
+                },
+            }
+            for at, text in enumerate(words)
+        )
+    )
+
+
+FIRST, SECOND = ("What do cats eat?", "Fish."), ("What do dogs eat?", "Bones.")
+
+
+def list_texts() -> list[list[str]]:
+    """Return the texts of each chat in order."""
+    return sorted(
+        [row.text for row in Message.objects.filter(branch__chat=chat).order_by("seq")]
+        for chat in Chat.objects.all()
+    )
+
+
+@pytest.mark.parametrize("make", [claude, open_webui, librechat])
+def test_chats_without_an_id_in_one_file_are_not_merged(make: Any, of_alice: Program) -> None:
+    data = json.dumps([make(*FIRST), make(*SECOND)]).encode()
+    for _ in range(2):
+        bring(of_alice, data)
+        assert list_texts() == [list(FIRST), list(SECOND)]
+
+
+@pytest.mark.parametrize("make", [claude, open_webui, librechat, codex])
+def test_chats_without_an_id_in_several_files_are_not_merged(make: Any, of_alice: Program) -> None:
+    for words in (FIRST, SECOND, FIRST):
+        made = make(*words)
+        bring(of_alice, made if isinstance(made, bytes) else json.dumps([made]).encode())
+    assert list_texts() == [list(FIRST), list(SECOND)]
+
+
+@pytest.mark.parametrize("make", [claude, open_webui, codex])
+def test_a_longer_export_of_such_a_chat_continues_it(make: Any, of_alice: Program) -> None:
+    longer = (*FIRST, "And birds?", "Seeds.")
+    for words in (FIRST, longer):
+        made = make(*words)
+        bring(of_alice, made if isinstance(made, bytes) else json.dumps([made]).encode())
+    assert list_texts() == [list(longer)]
