@@ -27,7 +27,7 @@ WITHOUT_WORDS = {"script", "style", "code", "pre", "kbd", "bdi", "time", "textar
 NAMES = re.compile(
     r"Palimpsest|ledger\.read|instance #|https://[\w./]+|API|JSON|Markdown|what|OpenAI|Anthropic|alice|English|简体中文|UTC|Alt|Ctrl|Enter|Esc|Shift|Tab|Webhooks?"
 )
-# Data in the admin's forms: models, users, the headings of summaries in prompts, and an icon's text.
+# Data in the admin's forms: models, users, headings of summaries in prompts, the text of an icon.
 ADMIN_DATA = re.compile(
     r"demo|admin|True|Facts, Preferences, Decisions, Open items, Done items", re.I
 )
