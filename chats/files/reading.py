@@ -242,8 +242,8 @@ def record_refused_content(row: StoredFile) -> None:
         ledger.record_event("file.refused", actor=actor, now=timezone.now(), data=data)
 
 
-def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> str:
-    """Extract a document that is not stored, and return its text.
+def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> list[FileChunk]:
+    """Extract a document that is not stored, and return its text as unsaved chunks.
 
     Sets the fields of its unsaved row.
     """
@@ -256,11 +256,12 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
     row.state = State.FAILED if row.code else State.READY
     record_refused_content(row)
     if row.code:
-        return ""
-    text = "".join(sanitise_text(piece) for _, piece, _ in found["chunks"])
+        return []
+    chunks = list(iter_chunks(row, found["chunks"]))
+    text = "".join(chunk.text for chunk in chunks)
     row.pages, row.is_whole = found["pages"], found["whole"]
     row.characters, row.tokens = len(text), counter.count(text)
-    return text
+    return chunks
 
 
 def copy_image_without_storing(row: StoredFile, data: bytes) -> Bytes | None:

@@ -28,7 +28,7 @@ from chats.gateway.given_images import (
 )
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.ground.refusals import Refusal
-from chats.models import StoredFile
+from chats.models import FileChunk, StoredFile
 from chats.prompt.model_choice import ChosenModel
 from chats.record.images import Bytes
 from chats.record.messages import AttachedFile
@@ -103,20 +103,21 @@ def read_given_files(
     items = []
     wanted = list_given_hashes(part for item in said.items for part in item.parts)
     known = {row.sha256: row for row in select_rows(user, wanted) if is_file_ready(row)}
-    texts = {}
+    unsaved: dict[uuid.UUID, tuple[StoredFile, list[FileChunk]]] = {}
     for item in said.items:
         hashes = list_given_hashes(item.parts)
         for sha256 in hashes:
             if sha256 not in known:
                 given = said.files[sha256]
-                known[sha256], text = read_given(given, sha256=sha256, user=user, counter=counter)
-                texts[known[sha256].pk] = text
+                row, chunks = read_given(given, sha256=sha256, user=user, counter=counter)
+                known[sha256], unsaved[row.pk] = row, (row, chunks)
         rows = [known[sha256] for sha256 in hashes]
         check_item_files(item, rows=rows, choice=choice)
+        texts = {pk: "".join(chunk.text for chunk in chunks) for pk, (_, chunks) in unsaved.items()}
         made = attach.attach_rows(rows, values=choice.values, model=choice.model, texts=texts)
         parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
         items.append(Item(item.role, parts))
-    return replace(said, items=tuple(items))
+    return replace(said, items=tuple(items), unsaved=tuple(unsaved.values()))
 
 
 def is_file_ready(row: StoredFile) -> bool:
@@ -126,8 +127,8 @@ def is_file_ready(row: StoredFile) -> bool:
 
 def read_given(
     given: GivenFile, *, sha256: str, user: User, counter: TokenCounter
-) -> tuple[StoredFile, str]:
-    """Return an unsaved row and the text of a document.
+) -> tuple[StoredFile, list[FileChunk]]:
+    """Return an unsaved row of a document, and its text as unsaved chunks.
 
     Raises `FileNotReady` for an upload whose text is not available or if too many requests are
     waiting, and the refusals of `uploads.check_content`.

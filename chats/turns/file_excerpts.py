@@ -46,7 +46,13 @@ def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[ChunkMatch]) -
 
     Chunks that were deleted since the search are left out. Safe to repeat. Raises `LeaseLost`.
     """
-    tail = {**(lock_held_turn(lease).tail or {})}
+    tail = {**(lock_held_turn(lease).tail or {}), "files": create_excerpts(turn, chunks=chunks)}
+    update_held_turn(lease, tail=tail)
+    return tail
+
+
+def create_excerpts(turn: Turn, *, chunks: list[ChunkMatch]) -> str:
+    """Store document excerpts of a turn, and return the value of its tail for them."""
     ids = [match.pk for match in chunks]
     there = set(FileChunk.objects.filter(pk__in=ids).values_list("pk", flat=True))
     FileExcerpt.objects.filter(turn=turn).delete()
@@ -55,6 +61,4 @@ def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[ChunkMatch]) -
         for place, match in enumerate(chunks, start=1)
         if match.pk in there
     )
-    tail["files"] = "" if there else "none"
-    update_held_turn(lease, tail=tail)
-    return tail
+    return "" if there else "none"

@@ -11,19 +11,27 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Sum
 
+from chats.compaction import window
+from chats.compaction.publish import publish_prepared
+from chats.files.sent_excerpts import list_sent_excerpts
 from chats.gateway import append_request
 from chats.gateway.body import RequestFields
 from chats.gateway.passthrough import forward
 from chats.gateway.passthrough.rules import RequestRoute
 from chats.gateway.request_types import Placed, Sent
-from chats.models import Branch, Turn
-from chats.prompt import built_prompt, client, composition, model_choice, next_prompt, prompt_facts
+from chats.models import Branch, FileChunk, Turn
+from chats.prompt import composition
 from chats.prompt.built_prompt import Prompt
+from chats.prompt.tail import TailRequired
 from chats.record import history
-from contextpolicy.engine.compose.assembly import WindowNeeded
+from chats.turns import file_excerpts
 from contextpolicy.engine.messages.tokens import TokenCounter
 
 OBJECT = "context.dry_run"
+# The tail of a turn whose retrieved context is looked up only when it runs.
+NOT_LOOKED_UP = "not_looked_up"
+# As in `step_prompt`: window moves, a summary, and the parts of the tail.
+MOST_ATTEMPTS = 7
 
 
 def build_dry_run_report(
@@ -47,8 +55,9 @@ def build_dry_run_report(
         }
     with transaction.atomic():
         known = sent.chat.pk if sent.chat else None
+        store_unsaved_documents(sent, now=now)
         placed = append_request.place_request(sent, counter=counter, now=now)
-        found = build_placement_report(placed, counter=counter)
+        found = build_placement_report(placed, counter=counter, now=now)
         if placed.decision != "new":
             known = placed.turn.branch.chat_id
         transaction.set_rollback(True)
@@ -70,17 +79,19 @@ def measure_passthrough_request(
     return {"prompt_tokens": tokens, "sent": [], "left_out": []}
 
 
-def build_placement_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
+def build_placement_report(
+    placed: Placed, *, counter: TokenCounter, now: datetime
+) -> dict[str, Any]:
     """Return the report on a placed request and its prompt.
 
     A repeated request has no prompt, because its reply is replayed.
     """
     if placed.decision == "repeat":
-        return {"prompt_tokens": None, "sent": [], "left_out": []}
+        return {"prompt_tokens": None, "sent": [], "left_out": [], "file_excerpts": []}
     turn = Turn.objects.select_related("branch__chat", "branch__parent", "trigger", "model").get(
         pk=placed.turn.pk
     )
-    prompt = compose_dry_run_prompt(turn, counter=counter)
+    prompt = compose_dry_run_prompt(turn, counter=counter, now=now)
     fields = prompt.receipt_fields
     return {
         "prompt_tokens": prompt.prompt_tokens,
@@ -93,35 +104,60 @@ def build_placement_report(placed: Placed, *, counter: TokenCounter) -> dict[str
             {**count_range_tokens(turn.branch, first=first, last=last), "reason": reason}
             for first, last, reason in fields["left_out"]
         ],
-        "notes": fields["notes"],
+        "notes": [note for note in fields["notes"] if note != f"references:{NOT_LOOKED_UP}"],
+        "file_excerpts": [
+            {"name": each.name, "page": each.page, "part": each.part, "words": each.words}
+            for each in list_sent_excerpts(turn)
+        ],
         "compaction": fields["compaction_need"]["action"],
         "not_looked_up": list_deferred_context(prompt),
     }
 
 
-def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
-    """Compose the prompt of a turn that will not run. Window moves are not stored.
+def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter, now: datetime) -> Prompt:
+    """Compose the prompt of a turn that will not run, with the same changes as its worker.
 
-    Raises `PromptRefused`.
+    Call it in the transaction that is rolled back: it moves the window, publishes a summary that is
+    ready, and stores the excerpts of documents. Raises `PromptRefused`.
     """
-    choice = model_choice.choose_again(chat=turn.branch.chat, turn=turn)
-    branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))
-    asked = prompt_facts.load_turn_question(turn, branch=branch, choice=choice, counter=counter)
-    while True:
-        given = prompt_facts.load_prompt_facts(
-            branch=branch,
-            choice=choice,
-            asked=asked,
-            counter=counter,
-            after=client.get_client_start(turn.client),
-            is_client=turn.client is not None,
+    for _ in range(MOST_ATTEMPTS):
+        prompt = composition.compose_prompt(turn=turn, counter=counter)
+        if isinstance(prompt, TailRequired):
+            turn.tail = (turn.tail or {}) | build_missing_tail(turn, due=prompt, counter=counter)
+            continue
+        is_summary_due = not isinstance(prompt, Prompt) or prompt.need.action == "swap"
+        if is_summary_due and publish_prepared(branch_id=turn.branch_id, now=now):
+            continue
+        if isinstance(prompt, Prompt):
+            return prompt
+        window.move_window(branch_id=turn.branch_id, move=prompt, now=now)
+    raise RuntimeError("the prompt does not fit after the most attempts")
+
+
+def build_missing_tail(turn: Turn, *, due: TailRequired, counter: TokenCounter) -> dict[str, str]:
+    """Return the missing parts of a turn's tail. Only excerpts of documents are looked up."""
+    found: dict[str, str] = {}
+    if due.state:
+        found["state"] = ""
+    if due.references:
+        found["references"] = NOT_LOOKED_UP
+    if due.files:
+        chunks = file_excerpts.find_turn_excerpts(
+            turn=turn, choice=due.choice, counter=counter, sent=due.sent
         )
-        given = client.apply_client_input(given, client=turn.client)
-        made = composition.ask_engine(given)
-        if not isinstance(made, WindowNeeded):
-            made = client.label_client_tools(made, client=turn.client)
-            return built_prompt.build_prompt(made, given=given, choice=choice, branch=branch)
-        branch = next_prompt.simulate_window_move(branch, to_seq=made.to_seq)
+        found["files"] = file_excerpts.create_excerpts(turn, chunks=chunks)
+    return found
+
+
+def store_unsaved_documents(sent: Sent, *, now: datetime) -> None:
+    """Store the rows of a request's new documents, without their bytes.
+
+    Call it in the transaction that is rolled back.
+    """
+    for row, chunks in sent.conversation.unsaved:
+        row.created_at = now
+        row.save(force_insert=True)
+        FileChunk.objects.bulk_create(chunks)
 
 
 def count_range_tokens(branch: Branch, *, first: int, last: int) -> dict[str, Any]:

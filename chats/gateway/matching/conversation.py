@@ -13,6 +13,7 @@ from chats.gateway import custom_tools
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.files import GivenFile, parse_file_part
 from chats.gateway.images import parse_image_part
+from chats.models import FileChunk, StoredFile
 from chats.record.images import Bytes
 from contextpolicy.engine.messages.extras import (
     ORIGIN_MARK,
@@ -75,7 +76,8 @@ class Conversation:
 
     `images` and `files`: the image data, and the documents and uploads, both by SHA-256. `prefill`:
     the beginning of the reply, if the client wrote it as the last message. `is_marked`: the client
-    marked that message with `prefix`, as DeepSeek and Mistral require.
+    marked that message with `prefix`, as DeepSeek and Mistral require. `unsaved`: the documents
+    that were read without storing them, with their texts as chunks.
     """
 
     system: tuple[str, ...]
@@ -84,6 +86,7 @@ class Conversation:
     files: Mapping[str, GivenFile] = field(default_factory=dict)
     prefill: str = ""
     is_marked: bool = False
+    unsaved: tuple[tuple[StoredFile, Sequence[FileChunk]], ...] = ()
 
 
 def parse_messages(messages: Any) -> Conversation:

@@ -13,7 +13,16 @@ from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
 from chats.files import reading, request_waits, storage
-from chats.models import ApiKey, Chat, FileChunk, Message, MessageFile, StoredFile
+from chats.models import (
+    ApiKey,
+    Chat,
+    FileChunk,
+    FileExcerpt,
+    Message,
+    MessageFile,
+    Receipt,
+    StoredFile,
+)
 from tests.chats.files.conftest import own_folder
 from tests.chats.files.sample_files import make_docx, make_pdf, make_png
 from tests.support.gateway_clients import GatewayClient, MakeClient, assistant, get_client_key, user
@@ -288,6 +297,33 @@ def test_a_long_file_is_cut_and_its_matching_part_is_sent(program: GatewayClient
     assert answer.chat.has_cut_files
     sent = "\n".join(text for _, text in program.prompt)
     assert "The zeppelin weighs 118 tonnes." in sent
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new file", "earlier file"])
+def test_a_dry_run_sends_the_parts_of_documents_of_the_real_request(
+    program: GatewayClient, is_new: bool
+) -> None:
+    words = [f"Line {number} is about nothing." for number in range(30_000)]
+    words[20_000] = "The zeppelin weighs 118 tonnes."
+    asked = "How much does the zeppelin weigh?"
+    data = build_pdf_url("\n".join(words).encode(), "text/plain")
+    given = [build_file_message(asked, file_data=data)]
+    if not is_new:
+        first = build_file_message("Summarise it.", file_data=data)
+        given = [first, assistant(program.ask([first]).text), user(asked)]
+    chats = Chat.objects.count(), StoredFile.objects.count(), FileChunk.objects.count()
+    told = program.ask(given, headers={"X-Context-Dry-Run": "true"}).json
+    assert (Chat.objects.count(), StoredFile.objects.count(), FileChunk.objects.count()) == chats
+    answer = program.ask(given)
+    receipt = Receipt.objects.get(turn=answer.turn)
+    # The worker of these tests counts tokens with another tokenizer.
+    assert [[part["part"], part["seq"], part["cut_to"]] for part in told["sent"]] == [
+        [segment[0], segment[2], segment[4]] for segment in receipt.segments
+    ]
+    assert told["notes"] == receipt.notes
+    (excerpt,) = told["file_excerpts"]
+    row = FileExcerpt.objects.select_related("chunk").get(turn=answer.turn)
+    assert (excerpt["part"], row.chunk.text.count("zeppelin")) == (row.chunk.number, 1)
 
 
 def test_an_erased_message_erases_its_file(program: GatewayClient, alice: User) -> None:
