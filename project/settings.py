@@ -334,7 +334,9 @@ FILE_UPLOAD_HANDLERS = [
     "django.core.files.uploadhandler.MemoryFileUploadHandler",
     "project.upload_handlers.UnnamedFileUploadHandler",
 ]
-DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+# Each ticked option is a field: policies and users can list thousands of models, tools or users.
+# The bytes of a body are limited too. A form with this many fields takes about 20 ms to parse.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 # The maximum bytes of a body with all messages of a chat: a team's snapshot, a `useChat` request.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 # Limits of /v1: bytes of a request, which contains its whole conversation; then concurrent replies

@@ -35,7 +35,7 @@ TITLE_LENGTH = 200
 class TooManyChats(Refusal):
     """You have too many chats (`CHATS_PER_USER`, 20,000 by default). Delete some first."""
 
-    code = "chat_full"
+    code = "too_many_chats"
     status = 409
     sentence = gettext_noop("You have reached your limit of {limit:,} chats. Delete some first.")
 

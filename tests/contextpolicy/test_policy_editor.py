@@ -83,6 +83,16 @@ def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: Use
     assert event.actor == f"user:{admin.pk}"
 
 
+def test_many_ticked_options_are_saved(browser: Client, policy: ContextPolicy) -> None:
+    slugs = [f"m{number:03}" for number in range(250)]
+    ModelSpec.objects.bulk_create(ModelSpec(slug=s, provider="demo", name=s) for s in slugs)
+    some = slugs[:150]
+    answer = submitted(browser, get_policy_page(policy), allowed_models=some, file_models=slugs)
+    assert answer.status_code == 302
+    values = get_active_version(policy).values
+    assert (values["allowed_models"], values["file_models"]) == (some, slugs)
+
+
 def test_a_new_policy_is_not_called_like_an_address_of_the_api(browser: Client) -> None:
     answer = submitted(browser, ADD, name="Lint", token_budget="12000")
 

@@ -32,7 +32,6 @@ def test_S03_a_form_takes_what_it_offers_and_nothing_else(
         return [model_to_dict(Chat.objects.get(pk=world.chat.pk)), person]
 
     own = f"/chats/{world.chat.pk}/"
-    # A form may have 200 fields.
     parts = [FIELDS[start : start + 190] for start in range(0, len(FIELDS), 190)]
     for extra in (dict.fromkeys(part, str(bob.pk)) for part in parts):
         before = state()

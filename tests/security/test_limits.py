@@ -42,7 +42,7 @@ def test_every_default_is_the_table_s() -> None:
     kibi = 1024
     defaults = {
         "DATA_UPLOAD_MAX_MEMORY_SIZE": 2.5 * kibi * kibi,
-        "DATA_UPLOAD_MAX_NUMBER_FIELDS": 200,
+        "DATA_UPLOAD_MAX_NUMBER_FIELDS": 10_000,
         "MESSAGES_PER_CHAT": 200_000,
         "CHATS_PER_USER": 20_000,
         "FOLDERS_PER_USER": 200,

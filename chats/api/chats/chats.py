@@ -150,8 +150,8 @@ class ChatViewSet(ConditionalEndpoint):
     def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore a deleted chat. Has no effect on a chat that is not deleted.
 
-        Returns 409 `chat_cannot_come_back` for a temporary chat, 409 `chat_full` if you have too
-        many chats, and 404 once the chat is erased.
+        Returns 409 `chat_cannot_come_back` for a temporary chat, 409 `too_many_chats` if you have
+        too many chats, and 404 once the chat is erased.
         """
         kept = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

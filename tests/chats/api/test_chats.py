@@ -176,7 +176,7 @@ def test_cursor_of_another_list_or_person_or_maker_is_refused(
 def test_too_many_chats_are_refused(of_alice: Program, settings: Settings) -> None:
     settings.CHATS_PER_USER = 1
     assert of_alice.post("chats", {}).status_code == 201
-    assert read_status_and_code(of_alice.post("chats", {})) == (409, "chat_full")
+    assert read_status_and_code(of_alice.post("chats", {})) == (409, "too_many_chats")
 
 
 def test_models_say_what_can_be_chosen(of_alice: Program) -> None:

@@ -287,7 +287,7 @@ def test_S21_limits_are_refused_whole(
     monkeypatch.undo()
     settings.IMPORT_FILE_BYTES = 10_000
     settings.MESSAGES_PER_CHAT = 200
-    assert code(three) == "chat_full"
+    assert code(three) == "too_many_chats"
     assert not Chat.objects.exists()
 
 

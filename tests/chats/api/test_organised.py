@@ -189,7 +189,7 @@ def test_a_restored_chat_counts_towards_the_limit(
     settings.CHATS_PER_USER = 1
     other = of_alice.post("chats", {}).json()["id"]
     restored = f"chats/{chat.pk}/restore"
-    assert read_status_and_code(of_alice.post(restored)) == (409, "chat_full")
+    assert read_status_and_code(of_alice.post(restored)) == (409, "too_many_chats")
     assert of_alice.call("DELETE", f"chats/{other}").status_code == 204
     assert of_alice.post(restored).status_code == 200
     # Nothing is counted for a chat that is not deleted.
