@@ -14,12 +14,16 @@ from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.utils.translation import gettext_noop
 
 from chats.actions import chat_copies, erasure_targets
 from chats.actions.deletion import delete_chat
 from chats.actions.expiry import select_expired_chats
+from chats.actions.running_replies import (
+    StillAnswering,
+    StillReferred,
+    check_chat_over,
+    check_over,
+)
 from chats.compaction.coverage import (
     is_message_on_path,
     list_covering_summaries,
@@ -28,7 +32,6 @@ from chats.compaction.coverage import (
 )
 from chats.files import uploads
 from chats.ground.commitments import compute_iterable_commitment, new_salt
-from chats.ground.refusals import Refusal
 from chats.memory.preferences.memory_settings import lock_memory_settings
 from chats.memory.search import archive
 from chats.memory.search.clearing import clear_index, truncate_log
@@ -42,10 +45,7 @@ from chats.models import (
     MessageFile,
     PendingErasure,
     Receipt,
-    Turn,
-    TurnReference,
 )
-from chats.models.turns import UNFINISHED
 from chats.record import holds, imports, messages, title_sources
 from chats.record.erasure_marks import ErasureMarks
 from chats.record.holds import UnderHold
@@ -56,27 +56,6 @@ from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-
-
-class StillAnswering(Refusal):
-    """A running reply belongs to the chat or uses the message. Stop the reply first."""
-
-    code = "turn_not_over"
-    status = 409
-    sentence = gettext_noop(
-        "A reply is still being written in this chat. Stop the reply, then try again."
-    )
-
-
-class StillReferred(Refusal):
-    """A running reply in another of your chats uses the text. Wait for that reply, or stop it."""
-
-    code = "reply_elsewhere_not_over"
-    status = 409
-    sentence = gettext_noop(
-        "A reply in another chat is using this text. Wait until that reply ends, or stop it, "
-        "then try again."
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,41 +232,6 @@ def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> No
         if branch not in already and has_it:
             branch.context_revision += 1
             branch.save(update_fields=["context_revision"])
-
-
-def check_over(message: Message) -> None:
-    """Raise `StillAnswering` or `StillReferred` if a turn may still use the message.
-
-    Such a turn is an unfinished turn with the message, any running turn of its chat, or a
-    running turn of another chat that refers to the message. A running turn's prompt may
-    contain the message before its receipt is written. No turn can start while the chat is
-    locked.
-    """
-    # A turn that waits for consent ends with the erasure.
-    own = Turn.objects.filter(
-        Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED, awaits_consent=False
-    )
-    running = Turn.objects.filter(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
-    # Two queries: a combined one would scan all turns.
-    if own.exists() or running.exists():
-        raise StillAnswering
-    check_not_referred(TurnReference.objects.filter(message=message))
-
-
-def check_not_referred(rows: QuerySet[TurnReference]) -> None:
-    """Raise `StillReferred` if one of these references belongs to a running turn.
-
-    While the chat is locked, no other turn can retrieve the text.
-    """
-    if rows.filter(turn__status=Turn.Status.RUNNING).exists():
-        raise StillReferred
-
-
-def check_chat_over(chat: Chat) -> None:
-    """Raise `StillAnswering` if a turn of the chat is unfinished, or `StillReferred`."""
-    if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
-        raise StillAnswering
-    check_not_referred(TurnReference.objects.filter(message__branch__chat=chat))
 
 
 def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:

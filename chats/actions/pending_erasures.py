@@ -7,7 +7,7 @@ from typing import cast
 
 from django.db import transaction
 
-from chats.actions import erasure, memory
+from chats.actions import erasure, memory, running_replies
 from chats.memory.preferences.memory_settings import lock_memory_settings
 from chats.models import Chat, Message, PendingErasure, Preference
 from chats.record import holds
@@ -21,7 +21,7 @@ def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
     It stays pending while a hold covers it, or while a reply uses the content; the next due job
     tries again.
     """
-    busy = (erasure.StillAnswering, erasure.StillReferred)
+    busy = (running_replies.StillAnswering, running_replies.StillReferred)
     with suppress(PendingErasure.DoesNotExist, Chat.DoesNotExist, UnderHold, *busy):
         pending = PendingErasure.objects.select_related("message__branch").get(pk=erasure_id)
         with transaction.atomic():
@@ -47,7 +47,7 @@ def erase_pending_content(pending: PendingErasure, *, now: datetime) -> None:
         if message.erased_at:
             pending.delete()
             return
-        erasure.check_over(message)
+        running_replies.check_over(message)
         quotes = [str(quote.message.pk) for quote in erasure.list_quotes(message)]
         more = {"wished_at": pending.asked_at.isoformat(), "quoted_by": quotes}
         erasure.erase_locked_messages({message: more}, chat=chat, by=by, now=now)

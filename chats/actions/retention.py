@@ -16,7 +16,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from chats.actions import erasure, retention_rules
+from chats.actions import erasure, retention_rules, running_replies
 from chats.actions.retention_quotes import ExpiredQuotes
 from chats.actions.retention_schedule import RUNS, is_retention_due
 from chats.ground import databases, queue
@@ -108,7 +108,7 @@ def erase_due_messages(
     """
     ending: dict[str, Any] = {"place": chat.pk, "chats": passed}
     quotes = ExpiredQuotes(chat, pace=PacedRenewal(lease))
-    busy = (erasure.StillAnswering, erasure.StillReferred)
+    busy = (running_replies.StillAnswering, running_replies.StillReferred)
     more = True
     while more:
         try:
@@ -158,7 +158,7 @@ def erase_message_batch(
     if not rows:
         save_retention_progress(lease, **ending)
         return False
-    erasure.check_chat_over(chat)
+    running_replies.check_chat_over(chat)
     before = LedgerHead.objects.filter(scope=f"chat:{chat_id}").values_list("count", flat=True)
     known = before.first() or 0
     run = str(lease.key)

@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-from chats.actions import branching, erasure, marks, organising, skills, state_edits
+from chats.actions import (
+    branching,
+    marks,
+    organising,
+    running_replies,
+    skills,
+    state_edits,
+)
 from chats.compaction.people import summary_permissions
 from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
@@ -77,8 +84,8 @@ UNSTORABLE = message_text.InvalidCharacter
 READING = audit_access.ReadingNotOpen
 ERASE = (
     ReauthenticationRequired,
-    erasure.StillAnswering,
-    erasure.StillReferred,
+    running_replies.StillAnswering,
+    running_replies.StillReferred,
     UnderHold,
 )
 FOLDER = (organising.FolderExists, organising.InvalidFolderName, organising.FolderNameTooLong)

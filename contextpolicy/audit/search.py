@@ -8,15 +8,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from uuid import UUID
 
 from django.db.models import Case, Q, TextField, Value, When
 from django.db.models.functions import Cast
 from django.db.models.lookups import Contains, Exact, Regex
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
+from contextpolicy.audit.search_values import (
+    SearchNotUnderstood,
+    parse_search_id,
+    parse_search_time,
+    parse_uuid,
+)
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.event_types import EVENT_TYPES
 from contextpolicy.ledger import INSTANCE
@@ -41,16 +45,6 @@ HELP = gettext_lazy(
     "means NOT. Examples: event:policy.* actor:ines · person:ines · field:window_size "
     "at:2026-11-01..2026-11-20 · -actor:worker"
 )
-
-
-class SearchNotUnderstood(Exception):
-    """A part of a search line is invalid. `reason` is a stable code; the text names the part."""
-
-    code = "search_not_understood"
-
-    def __init__(self, sentence: str, *, reason: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,44 +341,6 @@ def filter_by_time(value: str) -> tuple[Q, str]:
             reason="no_day",
         )
     return condition, value
-
-
-def parse_search_time(text: str) -> tuple[datetime, datetime]:
-    """Return the start and the end of a day or a minute. Raises `SearchNotUnderstood`."""
-    for form, length in (("%Y-%m-%d", timedelta(days=1)), ("%Y-%m-%dT%H:%M", timedelta(minutes=1))):
-        try:
-            start = datetime.strptime(text, form).replace(tzinfo=UTC)
-            return start, start + length
-        except (ValueError, OverflowError):
-            continue
-    raise SearchNotUnderstood(
-        gettext(
-            "“{text}” is not a date. Write 2026-11-20, or 2026-11-20T14:05 for a minute, in UTC."
-        ).format(text=text),
-        reason="not_a_day",
-    )
-
-
-def parse_search_id(key: str, value: str) -> UUID:
-    """Parse an id. Raises `SearchNotUnderstood`."""
-    found = parse_uuid(value)
-    if found is None:
-        raise SearchNotUnderstood(
-            gettext(
-                "“{value}” is not an ID. “{key}:” needs a complete ID: 32 digits and letters "
-                "from a to f, with hyphens."
-            ).format(value=value, key=key),
-            reason="not_an_id",
-        )
-    return found
-
-
-def parse_uuid(text: str) -> UUID | None:
-    """Parse a text as a UUID; return None if it is not one."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 KEYS: Mapping[str, Callable[[str], tuple[Q, str]]] = {

@@ -25,7 +25,8 @@ from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.site import get_request_actor
 from contextpolicy import verification
 from contextpolicy.audit.reading import record_event_read, record_ledger_read
-from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, parse_search_line
+from contextpolicy.audit.search import HELP, LedgerSearch, parse_search_line
+from contextpolicy.audit.search_values import SearchNotUnderstood
 from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.ledger import compute_event_hash, find_ledger_breaks
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead

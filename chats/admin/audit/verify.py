@@ -31,7 +31,8 @@ from chats.streams.ledger import build_export_response
 from contextpolicy import verification
 from contextpolicy.audit.export import FORMS, start_ledger_export
 from contextpolicy.audit.reading import record_file_download
-from contextpolicy.audit.search import SearchNotUnderstood, parse_search_line
+from contextpolicy.audit.search import parse_search_line
+from contextpolicy.audit.search_values import SearchNotUnderstood
 from contextpolicy.models import LedgerCheckpoint, LedgerOrigin, LedgerTimestamp, LedgerVerification
 
 CHECKPOINTS = "admin/contextpolicy/auditevent/checkpoints.html"

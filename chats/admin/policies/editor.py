@@ -27,6 +27,7 @@ from chats.admin.policies.policy_groups import build_policy_fieldsets
 from chats.admin.policies.policy_page import build_policy_editor
 from chats.admin.policies.preview_as import ViewpointForm
 from chats.admin.policies.saved_policy import TEMPLATES, SavedPolicyAdmin
+from chats.admin.policies.saved_version import describe_saved_version, explain_missing_count
 from chats.admin.site import get_request_actor
 from contextpolicy import controls, policy_refusals, publish, recommended
 from contextpolicy.blast import BlastRadiusNeeded
@@ -382,29 +383,3 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         newest = policy.newest
         for warning in lint_policy(newest.values if newest else {}):
             self.message_user(request, warning.sentence, messages.WARNING, extra_tags=warning.code)
-
-
-def describe_saved_version(policy: ContextPolicy) -> str:
-    policy = ContextPolicy.objects.select_related("current").get(pk=policy.pk)
-    newest, active = policy.newest, policy.current
-    if newest is None or newest == active:
-        number = active.number if active else 0
-        sentence = gettext("“{policy}” is saved. Version {number} is active.")
-        return sentence.format(policy=policy, number=number)
-    if active is None:
-        return gettext(
-            "“{policy}” is saved: version {number} is a draft. No version is active yet, so the "
-            "policy cannot be assigned."
-        ).format(policy=policy, number=newest.number)
-    return gettext(
-        "“{policy}” is saved: version {number} is a draft. Version {active} stays active until the "
-        "draft is published."
-    ).format(policy=policy, number=newest.number, active=active.number)
-
-
-def explain_missing_count(draft: PolicyVersion) -> str:
-    """Return the reason why a draft needs a count of its chats first. Empty if it needs none."""
-    change = controls.build_version_change(
-        draft.policy, values=draft.values, locks=draft.locks, author=None, by=None
-    )
-    return str(controls.check_change(change, now=timezone.now()).needs_count or "")

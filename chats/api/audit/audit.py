@@ -30,10 +30,10 @@ from contextpolicy.audit.reading import record_ledger_read
 from contextpolicy.audit.search import (
     LONGEST,
     LedgerSearch,
-    SearchNotUnderstood,
     format_search_line,
     parse_search_line,
 )
+from contextpolicy.audit.search_values import SearchNotUnderstood
 from contextpolicy.models import AuditEvent
 
 READ = "contextpolicy.view_auditevent"

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from chats.actions import erasure, pending_erasures
+from chats.actions import erasure, pending_erasures, running_replies
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
@@ -109,7 +109,7 @@ def render_message_erasure(
         "quotes": quotes,
         "selected": parse_selected_messages(request),
         "proofs": (proofs or {}).items(),
-        "lock": lock_of(lambda: erasure.check_over(row)),
+        "lock": lock_of(lambda: running_replies.check_over(row)),
         "refusal": refusal,
     }
     status = refusal.status if refusal else 200
@@ -152,7 +152,7 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         "is_held": holds.is_held(chat, now=timezone.now()),
         "pending": PendingErasure.objects.filter(chat=chat).first(),
         "size": count_chat_contents(chat),
-        "lock": lock_of(lambda: erasure.check_chat_over(chat)),
+        "lock": lock_of(lambda: running_replies.check_chat_over(chat)),
         "refusal": refusal,
     }
     status = refusal.status if refusal else 200

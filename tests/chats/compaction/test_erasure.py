@@ -10,7 +10,7 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.db.models import CharField, JSONField, TextField
 
-from chats.actions import erasure, erasure_targets
+from chats.actions import erasure, erasure_targets, running_replies
 from chats.actions.branching import branch_from_message
 from chats.compaction import claims, maintain
 from chats.ground.leases import LeaseLost
@@ -155,9 +155,9 @@ def test_nothing_is_erased_while_its_reply_is_being_written(
     alice: User, chat: Chat, now: datetime
 ) -> None:
     accepted = start_turn(user=alice, chat=chat, text="Soon", now=now)
-    with pytest.raises(erasure.StillAnswering):
+    with pytest.raises(running_replies.StillAnswering):
         erasure.erase_message(user=alice, message=accepted.message, now=now)
-    with pytest.raises(erasure.StillAnswering):
+    with pytest.raises(running_replies.StillAnswering):
         erasure.erase_chat(user=alice, chat=chat, now=now)
 
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats.actions import erasure
+from chats.actions import erasure, running_replies
 from chats.actions.branching import branch_from_message
 from chats.models import Chat, Message
 from chats.record.quotes import (
@@ -175,7 +175,7 @@ def test_nothing_is_erased_while_one_that_quotes_is_being_answered(
 ) -> None:
     secret, *_ = quoting_chat(chat, say)
     start_turn(user=alice, chat=chat, text=f"Again: {SECRET}", now=now)
-    with pytest.raises(erasure.StillAnswering):
+    with pytest.raises(running_replies.StillAnswering):
         erasure.erase_message(user=alice, message=secret, now=now, with_quotes=True)
     assert not Message.objects.filter(erased_at__isnull=False).exists()
 

@@ -10,7 +10,8 @@ from django.core.management import CommandError, call_command
 
 from chats.admin.policies.effective import find_users_by_name
 from chats.people import signin
-from contextpolicy.audit.search import SearchNotUnderstood, parse_search_line
+from contextpolicy.audit.search import parse_search_line
+from contextpolicy.audit.search_values import SearchNotUnderstood
 from contextpolicy.roles import find_person_by_name
 
 pytestmark = pytest.mark.django_db

@@ -14,8 +14,9 @@ from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
 from chats.actions.deletion import delete_chat
-from chats.actions.erasure import check_over, erase_chat, erase_expired, erase_message
+from chats.actions.erasure import erase_chat, erase_expired, erase_message
 from chats.actions.pending_erasures import erase_pending_content
+from chats.actions.running_replies import check_over
 from chats.background.due_jobs import run_due_job
 from chats.counts.telling import EventRows
 from chats.ground.refusals import NotFound

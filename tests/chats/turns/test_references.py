@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from chats.actions import erasure
+from chats.actions import erasure, running_replies
 from chats.compaction import maintain
 from chats.ground import breakers
 from chats.memory.search import references
@@ -467,9 +467,9 @@ def test_nothing_is_erased_while_a_reply_elsewhere_is_given_it(
         status="running", lease_token="x", lease_until=now + timedelta(minutes=1)
     )
     said = Message.objects.get(branch__chat=other, role="user")
-    with pytest.raises(erasure.StillReferred):
+    with pytest.raises(running_replies.StillReferred):
         erasure.erase_message(user=alice, message=said, now=now)
-    with pytest.raises(erasure.StillReferred):
+    with pytest.raises(running_replies.StillReferred):
         erasure.erase_chat(user=alice, chat=other, now=now)
 
 
