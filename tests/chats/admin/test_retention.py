@@ -39,6 +39,7 @@ from tests.chats.api.programs import Program
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
 from tests.support.repository import ROOT
+from tests.support.retention_runs import run_all
 
 pytestmark = pytest.mark.django_db
 PREVIEW = "/admin/chats/retentionrun/preview/"
@@ -74,15 +75,6 @@ def aged(owner: User, *days: int, title: str = "") -> Chat:
         rows = Message.objects.filter(branch__chat=chat, seq=seq)
         rows.update(created_at=at - timedelta(days=number, minutes=1))
     return chat
-
-
-def run_all() -> RetentionRun:
-    """Run the retention from start to end."""
-    run = retention.start_retention_run(actor="system", now=timezone.now())
-    retention.continue_retention_run(clock=timezone.now, is_closing=NEVER)
-    run.refresh_from_db()
-    assert not run.is_open
-    return run
 
 
 def left(chat: Chat) -> list[int | None]:
