@@ -1,7 +1,7 @@
 // Files of the message box: uploads those that are picked, dropped or pasted, and shows each as an
 // item with its progress. The server renders an item once its upload has ended.
 
-import { forgetUnsent, unsentFiles } from "./drafts.js";
+import { carryFiles, forgetUnsent, unsentFiles } from "./drafts.js";
 import { parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
 import { box, find, say } from "./page.js";
 import { fill, gettext } from "./translation.js";
@@ -103,15 +103,35 @@ function attachLater() {
   document.dispatchEvent(new Event("attachments"));
 }
 
-document.addEventListener("htmx:beforeRequest", ({ target }) => {
-  if (target.id !== "composer") return;
+function noteSent(form) {
+  if (form.id !== "composer") return;
   sent = new Set(list()?.children ?? []);
   sentIds = new Set([...sent].map(idOf).filter(Boolean));
-});
-document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-  if (detail.requestConfig?.elt.id !== "composer") return;
-  later = [...(list()?.children ?? [])].filter((item) => !sent.has(item) && !sentIds.has(idOf(item)));
+}
+
+const isLater = (item) => !sent.has(item) && !sentIds.has(idOf(item));
+const laterItems = () => [...(list()?.children ?? [])].filter(isLater);
+
+function takeLater(form) {
+  if (form?.id !== "composer") return;
+  later = laterItems();
   for (const item of later) item.remove();
+}
+
+document.addEventListener("htmx:beforeRequest", ({ target }) => noteSent(target));
+document.addEventListener("htmx:beforeSwap", ({ detail }) => takeLater(detail.requestConfig?.elt));
+// The first message of a chat is sent with a page form.
+document.addEventListener("form:sending", ({ target }) => noteSent(target));
+document.addEventListener("form:replacing", ({ target }) => takeLater(target));
+
+// Leaving the page would end the uploads.
+async function carryLater() {
+  while (uploads().some(isLater)) await new Promise((done) => setTimeout(done, 100));
+  carryFiles(laterItems().map(idOf).filter(Boolean));
+}
+
+document.addEventListener("form:leaving", ({ target, detail }) => {
+  if (target.id === "composer") detail.waits.push(carryLater());
 });
 document.addEventListener("htmx:afterSwap", attachLater);
 // A response that replaces nothing.
@@ -120,6 +140,7 @@ document.addEventListener("htmx:afterRequest", attachLater);
 document.addEventListener("attachments", sendIfReady);
 document.addEventListener("htmx:afterSettle", ({ target }) => {
   if (target.matches?.(".attachment")) sendIfReady();
+  if (target.id === "main") attachLater();
 });
 
 export function attach(files) {

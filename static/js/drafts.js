@@ -40,6 +40,19 @@ export function forgetUnsent() {
   unsent = [];
 }
 
+// Uploads for the next message of a chat that begins now. The page of the chat attaches them.
+const carried = "carried files";
+
+export function carryFiles(ids) {
+  if (ids.length) store(sessionStorage, carried, JSON.stringify(ids));
+}
+
+// A message box without `hx-post` is that of the page for new chats.
+if (person && box()?.form.hasAttribute("hx-post")) {
+  unsent.push(...JSON.parse(sessionStorage.getItem(carried) ?? "[]"));
+}
+sessionStorage.removeItem(carried);
+
 export function keep() {
   if (!person || !box()) return;
   if (box().value) store(localStorage, keyOf(box().form), box().value);
@@ -69,12 +82,13 @@ export function restore() {
   // Text returned by the server is newer.
   if (!person || !box() || box().value) return;
   const draft = localStorage.getItem(keyOf(box().form)) ?? "";
-  if (arrived(draft)) drop(box().form);
-  else box().value = draft;
+  if (arrived(draft)) {
+    forgetUnsent();
+    drop(box().form);
+  } else box().value = draft;
 }
 
 export function drop(form) {
-  forgetUnsent();
   for (const key of [keyOf(form), filesOf(form), sentFrom(form)]) localStorage.removeItem(key);
 }
 

@@ -55,6 +55,7 @@ function show(form, response, text) {
   const isAgain = main && [...main.querySelectorAll("form")].some((each) => pathOf(each) === pathOf(form));
   if (!main || !(response.ok || isAgain) || !response.headers.has("X-Request-ID")) return false;
   const values = typedOutside(form);
+  form.dispatchEvent(new CustomEvent("form:replacing", { bubbles: true }));
   find("#main").replaceWith(main);
   typeAgain(values);
   document.title = page.title;
@@ -94,7 +95,13 @@ async function send(form, submitter) {
     return;
   }
   const address = response.headers.get("X-Location");
-  if (address) follow(address, form);
+  if (address) {
+    // Work that the next page cannot continue.
+    const waits = [];
+    form.dispatchEvent(new CustomEvent("form:leaving", { bubbles: true, detail: { waits } }));
+    await Promise.all(waits);
+    follow(address, form);
+  }
   else if (show(form, response, text)) return;
   else if (isAdmin && response.ok && response.headers.has("X-Request-ID")) submitPlainly(form, submitter);
   else if (response.ok) fail(signIn, 401);

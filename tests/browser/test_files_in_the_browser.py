@@ -208,6 +208,47 @@ def test_a_file_that_is_attached_during_sending_stays_in_the_box(
     expect(items).to_have_count(0)
 
 
+@pytest.mark.parametrize("ends_first", ["message", "upload"])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["sent", "refused"])
+def test_a_file_that_is_attached_while_a_chat_begins_stays_in_the_box(
+    admin: Person, items: Any, ends_first: str, is_refused: bool
+) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    attach_files(admin, build_file_payload("first.txt", b"The first notes"))
+    expect(items.locator("[name=files]")).to_have_count(1)
+    held: dict[str, Route] = {}
+    page.route("**/chats/new", lambda route: held.setdefault("message", route))
+    page.route("**/files/attach*", lambda route: held.setdefault("upload", route))
+    if is_refused:
+        page.evaluate("document.querySelector('#composer-text').removeAttribute('data-limit')")
+    box.fill("x" * 500_000 if is_refused else "Read this.")
+    box.press("Enter")
+    wait_until(page, lambda: "message" in held, "the message")
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
+    wait_until(page, lambda: "upload" in held, "the upload")
+    for name in (ends_first, *({"message", "upload"} - {ends_first})):
+        held[name].continue_()
+        page.wait_for_timeout(500)
+    page.unroute_all()
+    if is_refused:
+        expect(page.locator("#composer-error")).to_be_visible()
+        expect(items).to_have_count(2)
+        expect(items.locator("[name=files]")).to_have_count(2)
+        return
+    expect(page).to_have_url(re.compile("/chats/[0-9a-f-]{36}/"))
+    expect(page.locator(".msg--user .attachment")).to_contain_text("first.txt")
+    expect(items).to_have_count(1)
+    expect(items.locator("[name=files]")).to_have_count(1)
+    expect(items).to_contain_text("notes.txt")
+    # It is stored as that of any unsent message.
+    page.reload()
+    expect(items).to_have_count(1)
+    box.fill("And now?")
+    box.press("Enter")
+    expect(page.locator(".msg--user").last.locator(".attachment")).to_contain_text("notes.txt")
+    expect(items).to_have_count(0)
+
+
 def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     page, box = admin.page, admin.page.locator("#composer-text")
     held: list[Route] = []
