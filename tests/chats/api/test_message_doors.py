@@ -221,3 +221,12 @@ def test_somebody_elses_message_does_not_exist(of_charlie: Program, roomy: Chat,
     assert read_status_and_code(of_charlie.get(f"chats/{roomy.pk}/pins")) == (404, "not_found")
     assert read_status_and_code(of_charlie.get(f"chats/{roomy.pk}/branches")) == (404, "not_found")
     assert AuditEvent.objects.filter(chat_id=roomy.pk).count() == events
+
+
+def test_an_excluded_question_is_not_answered_again(of_alice: Program, roomy: Chat) -> None:
+    question, reply = place(roomy, 3), place(roomy, 4)
+    assert of_alice.post(f"{question}/exclude").status_code == 200
+    refused = of_alice.post(f"{reply}/regenerate")
+    assert read_status_and_code(refused) == (409, "message_excluded")
+    assert of_alice.post(f"{question}/include").status_code == 200
+    assert of_alice.post(f"{reply}/regenerate").status_code == 202

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.actions import branching
+from chats.actions import branching, marks
 from chats.exchange.ui_actions import UIMessageNotFound
 from chats.exchange.ui_chats import reply_to_ui_request
 from chats.exchange.ui_requests import UIRequest
 from chats.models import Branch, Chat, Message, Turn
+from chats.prompt.turn_question import QuestionExcluded
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.follow_up_turns import continue_reply, retry_turn
 from contextpolicy.engine.messages.ui_messages import parse_ui_message
@@ -169,3 +170,16 @@ def test_a_repeated_edit_gets_the_retry_of_a_reply_that_failed_with_text(
     if is_running:
         assert request_turn(named="m1") == retried
     assert (Branch.objects.count(), Turn.objects.count()) == (1, 2)
+
+
+@pytest.mark.parametrize("names", ["question", "reply", ""])
+def test_a_reply_to_an_excluded_message_is_not_regenerated(
+    request_turn: Request, work: Work, chat: Chat, now: datetime, names: str
+) -> None:
+    first = answer(work, request_turn("one"))
+    assert first.trigger is not None
+    marks.exclude_message(message=first.trigger, actor="user:1", now=now)
+    named = {"question": str(first.trigger_id), "reply": str(first.reply_id), "": None}[names]
+    with pytest.raises(QuestionExcluded):
+        request_turn(named=named)
+    assert Turn.objects.count() == 1
