@@ -4,6 +4,7 @@ Handles what servers really send, beyond the schema: tool calls without ids or a
 reasoning under two names, usage in each chunk, error objects within a stream.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.extras import FieldsSoFar
-from chats.providers.failures import parse_stream_failure
+from chats.providers.failures import parse_minimax_failure, parse_stream_failure
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 from chats.providers.tool_calls import ToolCalls
@@ -53,6 +54,8 @@ CUT_BY_FILTER = gettext_noop(
     "prompts leave it out unless you keep it. Edit your message or choose another model."
 )
 END_MARK = b"[DONE]"
+# Other marks of servers, without a meaning.
+_MARK = re.compile(rb"\[[A-Za-z][A-Za-z_ -]*\]")
 
 
 class ReplyReader:
@@ -74,16 +77,17 @@ class ReplyReader:
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
         chunk = decode_payload(payload, end=self.end)
-        # An empty payload or the end mark also shows that this is a model server.
-        self._is_silent = False
         if chunk is not None:
             yield from self._chunk(chunk)
+        elif self.end.is_marked or not payload.strip():
+            # An empty payload or the end mark also shows that this is a model server.
+            self._is_silent = False
 
     def finish(self) -> Iterator[ProviderEvent]:
         """Yield the remaining events at the end: held-back text, the usage, the finish reason.
 
-        Raises ProviderError if no chunk arrived (not a model server), or if a content filter ended
-        the reply.
+        Raises ProviderError if no chunk with choices arrived (not a model server), or if a content
+        filter ended the reply.
         """
         if self._is_silent:
             raise ProviderError("provider_protocol")
@@ -112,11 +116,16 @@ class ReplyReader:
         yield Finished("refusal" if reason == "stop" and self._refused else reason)
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        raise_error(chunk)
-        self._note_usage(chunk.get("usage") or coerce_mapping(chunk.get("x_groq")).get("usage"))
+        groq = coerce_mapping(chunk.get("x_groq"))
+        # Groq's place for the reason of an early stop.
+        for place in (chunk, groq):
+            raise_error(place)
+        self._note_usage(chunk.get("usage") or groq.get("usage"))
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
+        # Other documents, such as {"detail": "Not Found"}, are no reply.
+        self._is_silent = self._is_silent and not isinstance(chunk.get("choices"), list)
         # Only one choice is requested. A chunk without any has usage or filter results.
         for choice in map(coerce_mapping, choices[:1]):
             raise_error(choice)
@@ -202,7 +211,9 @@ class WholeMessage:
             name = next((name for name in THOUGHTS if message.get(name)), THOUGHTS[0])
             found[name] = found.pop("thoughts")
         if "tool_calls" not in self._by_delta:
-            found["tool_calls"] = extract_delta_calls(message)
+            # Each entry of a whole list is another call, even without an index.
+            calls = enumerate(extract_delta_calls(message))
+            found["tool_calls"] = [{"index": n, **call} for n, call in calls]
         return found
 
 
@@ -220,6 +231,8 @@ def parse_chunk(payload: bytes) -> Mapping[str, Any]:
 def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
     """Parse a payload as an object. None for an empty payload, for the end marker, and after it.
 
+    None also for a payload that only keeps the connection open.
+
     Raises ProviderError for an error reported after the marker, and for unreadable payloads.
     """
     payload = payload.strip()
@@ -230,7 +243,21 @@ def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | Non
     if payload.strip(b'"').upper() == END_MARK:
         end.note_mark()
         return None
-    return parse_chunk(payload) if payload else None
+    return parse_chunk(payload) if payload and not is_keep_alive(payload) else None
+
+
+def is_keep_alive(payload: bytes) -> bool:
+    """Return True if a payload only keeps the connection open.
+
+    Servers and proxies send comments, single values or marks such as `[END]` as data.
+    """
+    if payload.startswith((b":", b"{")):
+        return payload.startswith(b":")
+    try:
+        found = read_server_json(payload)
+    except (ValueError, RecursionError):
+        return bool(_MARK.fullmatch(payload))
+    return not isinstance(found, dict) and (not isinstance(found, list) or not found)
 
 
 def raise_late_error(payload: bytes) -> None:
@@ -245,6 +272,10 @@ def raise_error(chunk: Mapping[str, Any]) -> None:
     """Raise the ProviderError in a chunk or a choice, if any."""
     if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
         raise parse_stream_failure(chunk)
+    # MiniMax reports errors with status 200, beside empty choices.
+    status = coerce_mapping(chunk.get("base_resp")).get("status_code")
+    if isinstance(status, int) and status:
+        raise parse_minimax_failure(status)
     # An error in the form of no API, such as {"code": 500, "message": "…"}.
     has_reply = "choices" in chunk or isinstance(chunk.get("message"), dict)
     if not has_reply and chunk.get("code") and isinstance(chunk.get("message"), str):

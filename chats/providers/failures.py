@@ -81,6 +81,19 @@ _QUOTA_WORDS = re.compile(r"credit balance is too low", re.IGNORECASE)
 # OpenAI's code for any text that is too long, and the fields with which it is about the prompt.
 _TOO_LONG = "string_above_max_length"
 _PROMPT_FIELD = re.compile(r"\b(?:content|text|input|prompt|arguments|output)\b")
+# The error codes of MiniMax's own form, without that for quotas. Others are temporary errors.
+_MINIMAX_QUOTA = 1008
+_BY_MINIMAX: dict[int, ErrorCode] = {
+    1001: "provider_timeout",
+    1002: "provider_rate_limited",
+    1004: "provider_auth",
+    1026: "content_filtered",
+    1027: "content_filtered",
+    1039: "provider_rate_limited",
+    1041: "provider_rate_limited",
+    2013: "provider_rejected",
+    2049: "provider_auth",
+}
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
@@ -130,6 +143,13 @@ def parse_stream_failure(chunk: Mapping[str, Any]) -> ProviderError:
     if _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=QUOTA_SENTENCE)
     return _find_coded_failure(codes) or ProviderError("provider_error")
+
+
+def parse_minimax_failure(status: int) -> ProviderError:
+    """Return the error of a status code in `base_resp`."""
+    if status == _MINIMAX_QUOTA:
+        return ProviderError("provider_rejected", sentence=QUOTA_SENTENCE)
+    return ProviderError(_BY_MINIMAX.get(status, "provider_error"))
 
 
 def _find_coded_failure(codes: Collection[str]) -> ProviderError | None:

@@ -2,7 +2,8 @@
 
 Follows the HTML standard, section "Server-sent events": LF, CR and CRLF end a line, a byte order
 mark and comments are skipped, several data lines form one event. Only data is returned; ids and
-retry times have no meaning in a model's reply, nor do names other than `error`.
+retry times have no meaning in a model's reply, nor do names other than `error`. Data of events that
+only keep the connection open is skipped, unless it is an object.
 
 Beyond the standard, for servers and proxies that do not follow it: a line that starts as a JSON
 object is an event, a data line after a complete one starts the next event, and `error:` is a field.
@@ -17,6 +18,8 @@ from chats.ground.texts import read_server_json, sanitise_text
 MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+# Names of events that keep a connection open.
+_KEEP_ALIVE = frozenset({b"ping", b"keepalive", b"keep-alive", b"keep_alive", b"heartbeat"})
 _BOM = b"\xef\xbb\xbf"
 # Blank lines and complete comment lines at the start.
 _COMMENTS = re.compile(rb"\A(?:\s*:[^\r\n]*[\r\n]+)+")
@@ -36,7 +39,7 @@ class EventParser:
         self._size = 0
         self._data: list[bytes] = []
         self._data_size = 0
-        self._is_error = False
+        self._is_error = self._is_keep_alive = False
         self._after_cr = False
         self._at_start = True
 
@@ -83,7 +86,10 @@ class EventParser:
         value = value.removeprefix(b" ")
         if name == b"event":
             self._is_error = value.strip() == b"error"
+            self._is_keep_alive = value.strip().lower() in _KEEP_ALIVE
         self._is_error = self._is_error or name == b"error"
+        if self._is_keep_alive and not value.lstrip().startswith(b"{"):
+            return []
         return self._add_data(value) if name in (b"data", b"error") else []
 
     def _add_data(self, value: bytes) -> list[bytes]:
@@ -103,7 +109,8 @@ class EventParser:
 
     def _dispatch(self) -> list[bytes]:
         data, is_error = self._data, self._is_error
-        self._data, self._data_size, self._is_error = [], 0, False
+        self._data, self._data_size = [], 0
+        self._is_error = self._is_keep_alive = False
         if not data:
             return []
         event = b"\n".join(data)

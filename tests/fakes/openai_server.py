@@ -10,9 +10,9 @@ later ones winning.
 
 Faults before the reply: 401 402 403 404 429 500 502 503 quota redirect filter400 context context413
 context429 hang compressed bigheaders. In the reply, after `after` deltas: cut malformed
-error_event context200 stall bigline. Of its form: crlf bom comments multiline split (by `split=`).
-Of its end: nodone nofinish length filter. Of its content: empty whitespace reasoning_only refusal
-unlimited (more than was asked for).
+error_event context200 stall bigline. Of its form: crlf bom comments keepalives multiline split (by
+`split=`). Of its end: nodone nofinish length filter. Of its content: empty whitespace
+reasoning_only refusal unlimited (more than was asked for).
 
 Every request is recorded with how it ended: `done`, `client_gone` (the client closed early, which
 is how a test sees that a stop reached the provider), or the name of the fault.

@@ -119,6 +119,8 @@ class Stream:
     async def _line(self, data: str) -> None:
         end = "\r\n" if self._options.fault == "crlf" else "\n"
         lines = "".join(f"data: {line}{end}" for line in data.split("\n")) + end
+        if self._options.fault == "keepalives":
+            lines = "data: : keepalive\n\nevent: ping\ndata: ping\n\n" + lines
         if self._options.fault == "comments":
             lines = f": PROCESSING{end}{end}" + lines
         if self._options.fault == "bom" and self._is_first:

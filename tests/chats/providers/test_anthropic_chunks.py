@@ -235,7 +235,7 @@ def test_a_whole_reply_without_blocks_cannot_be_read(content: object) -> None:
         read({"type": "message", "content": content})
 
 
-@pytest.mark.parametrize("payload", [b"[]", b"{broken", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("payload", [b"[1]", b"{broken", b"\xff", b"[" * 100_000])
 def test_what_is_no_object_cannot_be_read(payload: bytes) -> None:
     with pytest.raises(ProviderError, match="provider_protocol"):
         list(MessageReader().read(payload))
