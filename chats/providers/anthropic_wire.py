@@ -7,7 +7,9 @@ message with several blocks, so that a cache breakpoint can be set between them.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -61,10 +63,11 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
     """Return the system text and the messages, with the requested cache breakpoints."""
     marked = set(sorted(request.cache_marks)[-MOST_MARKS:])
     is_open = open_loop(request.messages)
+    sent = _make_ids_distinct(request.messages)
     system: list[Block] = []
     messages: list[dict[str, Any]] = []
     last: Block | None = None
-    for place, message in enumerate(request.messages, start=1):
+    for place, message in enumerate(sent, start=1):
         blocks = list(_blocks(message, request))
         if request.thinking and place > is_open and message.tool_calls:
             blocks = [*_thoughts(message, by=request.origin), *blocks]
@@ -76,6 +79,32 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
         if place in marked and last is not None:
             last["cache_control"] = _MARK
     return system, messages or [{"role": "user", "content": [{"type": "text", "text": OPENING}]}]
+
+
+def _make_ids_distinct(messages: Sequence[WireMessage]) -> Iterator[WireMessage]:
+    """Yield the messages with another id for each call whose id an earlier call has.
+
+    Some servers number the calls of each reply anew. This API rejects an id that returns.
+    """
+    uses: Counter[str] = Counter()
+    # The ids that the results of the latest calls get, by the original id.
+    sent: dict[str, list[str]] = {}
+    for message in messages:
+        if message.tool_calls:
+            sent = {}
+            calls = []
+            for call in message.tool_calls:
+                call_id = f"{call.call_id}#{uses[call.call_id]}"
+                call_id = _call_id(call_id) if uses[call.call_id] else call.call_id
+                uses[call.call_id] += 1
+                sent.setdefault(call.call_id, []).append(call_id)
+                calls.append(replace(call, call_id=call_id))
+            yield message._replace(tool_calls=tuple(calls))
+        elif message.role == "tool":
+            ids = sent.get(message.tool_call_id) or [message.tool_call_id]
+            yield message._replace(tool_call_id=ids.pop(0) if len(ids) > 1 else ids[0])
+        else:
+            yield message
 
 
 def _thoughts(message: WireMessage, *, by: str) -> list[Block]:
@@ -194,16 +223,20 @@ def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
 def _build_thinking(request: ProviderRequest) -> dict[str, Any]:
     """Return the thinking options. Empty without thinking.
 
-    The thinking budget is left out if tool calls must be answered: the server would require
-    the signed thinking of the previous step, which may be missing. It is also left out if
-    the request forces a tool call, or if the output limit is too low.
+    The server rejects thinking if the request forces a tool call. The thinking budget is also left
+    out if tool calls must be answered, because the server would require the signed thinking of the
+    previous step, which may be missing, or if the output limit is too low.
     """
     if not request.thinking:
         return {}
-    if request.thinking == "adaptive":
-        return {"thinking": {"type": "adaptive", "display": "summarized"}}
-    goes_on = _follows_tools(request.messages)
     is_forced = _tool_choice(request.parameters).get("type") in {"any", "tool"}
+    if request.thinking == "adaptive":
+        # Models with adaptive thinking may think unless it is switched off.
+        chosen = (
+            {"type": "disabled"} if is_forced else {"type": "adaptive", "display": "summarized"}
+        )
+        return {"thinking": chosen}
+    goes_on = _follows_tools(request.messages)
     # At least half of the limit is left for the reply.
     most = (request.max_output_tokens or DEFAULT_OUTPUT) // 2
     if goes_on or is_forced or most < LEAST_THINKING:

@@ -328,3 +328,55 @@ def test_signed_thoughts_go_nowhere_else(
     behind: tuple[WireMessage, ...], changes: dict[str, Any]
 ) -> None:
     assert "c2ln" not in json.dumps(thoughtful(*behind, **changes))
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_forced_call_switches_adaptive_thinking_off(choice: Any) -> None:
+    parameters = {"tool_choice": choice, "reasoning_effort": "low"}
+    request = asked("x", thinking="adaptive", tools=(SEARCH,), parameters=parameters)
+    body = build_anthropic_body(request)
+    assert body["thinking"] == {"type": "disabled"}
+    assert body["output_config"] == {"effort": "low"}
+    auto = asked("x", thinking="adaptive", tools=(SEARCH,), parameters={"tool_choice": "auto"})
+    assert build_anthropic_body(auto)["thinking"]["type"] == "adaptive"
+
+
+def test_a_call_id_that_returns_in_a_later_reply_is_replaced_with_its_result() -> None:
+    used = ToolCallPart("functions.f:0", "f", "{}")
+    other = ToolCallPart("toolu_1", "f", "{}")
+    steps = (
+        WireMessage("user", "Go."),
+        *(
+            message
+            for n in range(3)
+            for message in (
+                WireMessage("assistant", "", (used, other) if n else (used,)),
+                *([WireMessage("tool", f"other {n}", (), "toolu_1")] if n else []),
+                WireMessage("tool", f"used {n}", (), "functions.f:0"),
+            )
+        ),
+    )
+    blocks = [block for message in conversation(*steps) for block in message["content"]]
+    ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    results = {
+        block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"
+    }
+    assert len(set(ids)) == 5
+    assert [results[each] for each in ids] == ["used 0", "used 1", "other 1", "used 2", "other 2"]
+    assert conversation(*steps[:3]) == conversation(*steps)[:3]
+    assert ids[2] == "toolu_1"
+
+
+def test_calls_of_one_reply_with_the_same_id_get_their_results_in_order() -> None:
+    twice = ToolCallPart("toolu_1", "f", "{}")
+    steps = (
+        WireMessage("user", "Go."),
+        WireMessage("assistant", "", (twice, twice)),
+        WireMessage("tool", "one", (), "toolu_1"),
+        WireMessage("tool", "two", (), "toolu_1"),
+    )
+    _, reply, answer = conversation(*steps)
+    assert [block["id"] for block in reply["content"]] == [
+        block["tool_use_id"] for block in answer["content"]
+    ]
+    assert len({block["id"] for block in reply["content"]}) == 2
