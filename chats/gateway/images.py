@@ -19,14 +19,15 @@ from contextpolicy.engine.messages.messages import FilePart
 
 _DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECASE)
 _ADDRESS = re.compile(r"https://[!-~]{1,2000}")
-DETAILS = ("", "auto", "low", "high")
+DETAILS = ("", "auto", "low", "high", "original")
 ELSEWHERE = "image/*"
 
 
 def parse_image(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
     """Parse one image. Its data is stored in `found`, by SHA-256. Raises `InvalidRequest`."""
     if detail is not None and detail not in DETAILS:
-        raise build_image_error(f"{param}: detail must be auto, low or high.", param=param)
+        problem = f"{param}: detail must be auto, low, high or original."
+        raise build_image_error(problem, param=param)
     tokens = settings.GATEWAY_IMAGE_TOKENS
     if isinstance(said, str) and _ADDRESS.fullmatch(said):
         # Models that accept no images get the address instead.

@@ -248,6 +248,7 @@ def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
         "limit_name": ("max_tokens", "max_completion_tokens"),
         "takes_usage_option": (True, False),
         "without": list_removals(usual),
+        "takes_original_images": (True, False) if wire.has_original_images(usual) else (True,),
     }
     for values in product(*options.values()):
         yield dict(zip(options, values, strict=True))

@@ -22,7 +22,12 @@ from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.refused_fields import find_refused_fields
 from chats.providers.required_fields import Fill, find_required_fill, list_effective_fills
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
-from chats.providers.wire import build_openai_body, has_result_images
+from chats.providers.wire import (
+    ORIGINAL,
+    build_openai_body,
+    has_original_images,
+    has_result_images,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class _Dialect:
     fills: tuple[Fill, ...] = ()
     # Fields that it does not know.
     without: frozenset[str] = frozenset()
+    takes_original_images: bool = True
     # The model's limit of output tokens. None: it refused no request.
     most_output: int | None = None
 
@@ -130,6 +136,7 @@ def _build_body(request: ProviderRequest, dialect: _Dialect) -> dict[str, Any]:
         id_form=dialect.id_form,
         fills=dialect.fills,
         without=dialect.without,
+        takes_original_images=dialect.takes_original_images,
     )
 
 
@@ -159,6 +166,8 @@ def _drop_option(dialect: _Dialect, body: str, request: ProviderRequest) -> _Dia
     """Return the dialect without the field or option that a rejection names, or unchanged."""
     if refused := find_refused_fields(body, body=_build_body(request, dialect)):
         return replace(dialect, without=dialect.without | refused)
+    if ORIGINAL in body and has_original_images(_build_body(request, dialect)):
+        return replace(dialect, takes_original_images=False)
     if "stream_options" in body:
         return replace(dialect, takes_usage_option=False)
     if "max_completion_tokens" in body:

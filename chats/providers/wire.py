@@ -30,6 +30,8 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # tool result, the other precedes the images.
 IMAGE_BELOW = "[Image: see the next message]"
 RESULT_IMAGES = "[The images of the tool results above]"
+# The detail of an image that only newer models know.
+ORIGINAL = "original"
 _OWN_FIELDS = frozenset(
     {
         "model",
@@ -53,10 +55,12 @@ def build_openai_body(
     id_form: IdForm = "stored",
     fills: Collection[Fill] = (),
     without: Collection[str] = (),
+    takes_original_images: bool = True,
 ) -> dict[str, Any]:
     """Return the body of a call. The options depend on what the server accepts.
 
-    `without`: names of fields that the server refuses, see `refused_fields`.
+    `without`: names of fields that the server refuses, see `refused_fields`. Servers that do not
+    know the detail `original` (`takes_original_images`) choose the detail of these images.
     Versions up to 0.9.0 did not clean the names of called tools.
     """
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
@@ -72,14 +76,12 @@ def build_openai_body(
         )
         for place, message in enumerate(request.messages)
     ]
+    if not takes_original_images:
+        remove_original_details(body)
     if not takes_result_images:
         body["messages"] = list(move_result_images(body["messages"]))
     body["messages"] = fill_messages(body["messages"], fills=fills)
-    if request.prefill == "marked":
-        body["messages"][-1]["prefix"] = True
-    if request.prefill and body.get("continue_final_message") is True:
-        # vLLM and SGLang reject the combination with a generation prompt, which is their default.
-        body.setdefault("add_generation_prompt", False)
+    _mark_prefill(body, request)
     body["stream"] = request.stream
     if request.max_output_tokens is not None:
         body[limit_name] = request.max_output_tokens
@@ -88,6 +90,32 @@ def build_openai_body(
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
     return remove_fields(body, names=without)
+
+
+def _mark_prefill(body: dict[str, Any], request: ProviderRequest) -> None:
+    """Mark the last message as the beginning of the reply, if the request has one."""
+    if request.prefill == "marked":
+        body["messages"][-1]["prefix"] = True
+    if request.prefill and body.get("continue_final_message") is True:
+        # vLLM and SGLang reject the combination with a generation prompt, which is their default.
+        body.setdefault("add_generation_prompt", False)
+
+
+def has_original_images(body: Mapping[str, Any]) -> bool:
+    """Return True if an image in the request body has the detail `original`."""
+    return any(_list_original_images(body))
+
+
+def remove_original_details(body: Mapping[str, Any]) -> None:
+    """Remove the detail `original` from the images of a request body."""
+    for piece in _list_original_images(body):
+        del piece["image_url"]["detail"]
+
+
+def _list_original_images(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    lists = (each["content"] for each in body["messages"] if isinstance(each["content"], list))
+    images = (piece for pieces in lists for piece in pieces if piece["type"] == "image_url")
+    return [piece for piece in images if piece["image_url"].get("detail") == ORIGINAL]
 
 
 def has_result_images(body: Mapping[str, Any]) -> bool:

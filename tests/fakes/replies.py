@@ -97,6 +97,10 @@ def find_missing_part(rule: str, body: dict[str, Any]) -> tuple[int, Any] | None
         return 400, WRONG_ORDER
     if rule == "no_thoughts" and not all(each.get("reasoning_content") for each in replies):
         return 400, {"error": {"message": NO_THOUGHTS, "type": "invalid_request_error"}}
+    detail = rule.removeprefix("detail.")
+    if detail != rule and f'"detail": "{detail}"' in json.dumps(messages):
+        words = f"Invalid value: '{detail}'. Supported values are: 'low', 'high', and 'auto'."
+        return 400, {"error": {"message": words, "type": "invalid_request_error"}}
     field = rule.removeprefix("message.")
     if field != rule and any(field in each for each in messages):
         return 400, {"error": {"message": f"'messages.1' : property '{field}' is unsupported"}}

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 _HEAD = (
-    r"image:tokens=(?P<tokens>\d{1,6})&detail=(?P<detail>|auto|low|high)"
+    r"image:tokens=(?P<tokens>\d{1,6})&detail=(?P<detail>|auto|low|high|original)"
     r"(?:&line=(?P<line>2)&pixels=(?P<width>\d{1,5})x(?P<height>\d{1,5}))?"
 )
 _STORED = re.compile(rf"{_HEAD}&sha256=(?P<sha256>[0-9a-f]{{64}})&size=(?P<size>\d{{1,12}})")

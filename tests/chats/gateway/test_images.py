@@ -62,6 +62,18 @@ def wire_of(program: GatewayClient) -> list[dict[str, Any]]:
     return messages
 
 
+def test_the_detail_original_is_sent_on(program: GatewayClient) -> None:
+    answer = program.ask([build_image_message(build_image_url(), detail="original")])
+    assert answer.status == 200
+    assert wire_of(program)[-1]["content"][1]["image_url"]["detail"] == "original"
+    image = {"type": "input_image", "image_url": build_image_url(), "detail": "original"}
+    said = [{"role": "user", "content": [{"type": "input_text", "text": "See"}, image]}]
+    opened = program.open({"model": "demo", "input": said}, path="responses")
+    program.work(opened["X-Context-Report-Id"])
+    assert program.close(opened).status == 200
+    assert wire_of(program)[-1]["content"][1]["image_url"]["detail"] == "original"
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_an_image_is_stored_with_its_message_and_sent_on(program: GatewayClient, kind: str) -> None:
     data = KINDS[kind]
