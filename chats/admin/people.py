@@ -16,6 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
+from chats.actions import inactive_users
 from chats.admin.forms import AdminForm
 from chats.admin.reauthentication import FreshSignInAdmin, is_recently_confirmed, sign_in_again
 from chats.admin.site import get_request_actor
@@ -176,7 +177,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         columns = {field.name for field in User._meta.concrete_fields}  # noqa: SLF001 - Django's documented model API
         changed = columns & set(form.changed_data) if change else {"username"}
         if changed:
-            ended = accounts.save_user_account(
+            ended = inactive_users.save_account(
                 person=obj, changed=changed, actor=get_request_actor(request), now=timezone.now()
             )
             if "is_active" in changed:

@@ -12,6 +12,7 @@ from django.conf import settings
 
 from chats.actions import retention_schedule
 from chats.actions.expiry import select_expired_chats
+from chats.actions.inactive_users import stop_work_of_inactive_users
 from chats.background import cache_warming, ledger_export_lines, preference_inference, titles
 from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
@@ -122,8 +123,12 @@ def remove_leftover_bytes(*, now: datetime) -> int:
 
 
 def recover_turns(*, now: datetime) -> int:
-    """Release turns held by dead workers, and enqueue turns that no worker claimed."""
-    return release_expired(now=now) + enqueue_overdue()
+    """Release turns held by dead workers, and enqueue turns that no worker claimed.
+
+    Turns of users whose account is inactive are stopped instead.
+    """
+    stopped = stop_work_of_inactive_users(now=now)
+    return stopped + release_expired(now=now) + enqueue_overdue()
 
 
 # The keys are the names of the entries in the schedule.
