@@ -7,6 +7,7 @@ from typing import Any
 from project import env
 
 SECONDS = 10
+MEMORY_BYTES = 1024 * 1024
 
 
 def read_file_storage(folder: Path) -> dict[str, Any]:
@@ -45,6 +46,8 @@ def read_file_storage(folder: Path) -> dict[str, Any]:
             # Each path is used once. Clients never get addresses of the bucket.
             "file_overwrite": False,
             "default_acl": None,
+            # Larger files are read through a temporary file without a name.
+            "max_memory_size": MEMORY_BYTES,
             "client_config": Config(
                 connect_timeout=SECONDS,
                 read_timeout=SECONDS,

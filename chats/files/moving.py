@@ -84,12 +84,18 @@ def move_stored_files(folder: Path, *, is_dry_run: bool) -> MoveReport:
 
 
 def iter_stored_bytes() -> Iterator[StoredBytes]:
-    """Yield the stored objects of all files. Files refused by the scanner have none."""
+    """Yield the stored objects of all files. Files refused by the scanner have none.
+
+    No query is open between two objects, so the caller can wait for a network.
+    """
     rows = StoredFile.objects.exclude(code=FILE_REFUSED).order_by("pk")
-    for row in rows.iterator(chunk_size=ROWS_AT_ONCE):
-        yield StoredBytes(row, is_copy=False)
-        if row.copy_path:
-            yield StoredBytes(row, is_copy=True)
+    found = list(rows[:ROWS_AT_ONCE])
+    while found:
+        for row in found:
+            yield StoredBytes(row, is_copy=False)
+            if row.copy_path:
+                yield StoredBytes(row, is_copy=True)
+        found = list(rows.filter(pk__gt=found[-1].pk)[:ROWS_AT_ONCE])
 
 
 def move_bytes(
@@ -147,5 +153,5 @@ def has_expected_hash(stored: StoredBytes, *, storage: Storage) -> bool:
 
 
 def is_current(stored: StoredBytes) -> bool:
-    """Return True if the row of the file still exists."""
-    return StoredFile.objects.filter(pk=stored.row.pk).exists()
+    """Return True if the row of the file still exists and the scanner has not refused it."""
+    return StoredFile.objects.filter(pk=stored.row.pk).exclude(code=FILE_REFUSED).exists()

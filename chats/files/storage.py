@@ -82,6 +82,14 @@ def open_file_bytes(
     """
     path = row.copy_path if is_copy else row.path
     file = (storage or get_file_storage()).open(path, "rb")
+    return decrypt_file_bytes(row, file, path=path)
+
+
+def decrypt_file_bytes(row: StoredFile, file: IO[bytes], *, path: str) -> IO[bytes]:
+    """Return the content of an open stored file as a stream, which closes the file.
+
+    Raises `SecretUnreadable`. Reading raises `FileDamaged`.
+    """
     if not row.sealed_key:
         return file
     return open_encrypted_file(file, sealed_key=row.sealed_key, path=path)

@@ -10,7 +10,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -58,10 +58,16 @@ class Manifest:
     tables: dict[str, TableFacts] = field(default_factory=dict)
     # {sequence: next value}
     sequences: dict[str, int] = field(default_factory=dict)
+    # False: the backup contains the database alone.
+    has_files: bool = True
 
 
 class ArchiveWriter:
-    """Writes the members of a backup, then its manifest."""
+    """Writes the members of a backup, then its manifest.
+
+    As a context manager, it is closed at the end of the block. After an error the file is left
+    without a manifest, so it is no complete backup.
+    """
 
     def __init__(self, target: IO[bytes], manifest: Manifest) -> None:
         self.zip = zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
@@ -74,6 +80,17 @@ class ArchiveWriter:
             writer = HashingWriter(stream)
             yield writer
         self.manifest.members[name] = writer.hash.hexdigest()
+
+    def __enter__(self) -> "ArchiveWriter":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        # The error of the block matters, not that of a target that is closed or full.
+        with suppress(OSError, ValueError):
+            self.zip.close()
 
     def close(self) -> None:
         """Write the manifest and the directory of the ZIP file."""
@@ -177,6 +194,7 @@ def parse_manifest(content: Any) -> Manifest:
             members={str(name): str(digest) for name, digest in content["members"].items()},
             tables=tables,
             sequences={str(name): int(value) for name, value in content["sequences"].items()},
+            has_files=bool(content["has_files"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise refuse_archive("its manifest lacks a field") from None

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from chats.ground.secrets import encrypt
 from project.operations import archive, postgres_rows
 from project.operations.archive import ArchiveWriter, Manifest
+from project.operations.file_members import FileReport, dump_files
 from project.operations.refused import OperationRefused
 
 KEY_CHECK = "palimpsest"
@@ -30,22 +31,22 @@ SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class WrittenBackup:
-    """The files of a backup. `keys` is None if the settings hold the keys."""
+    """The files of a backup. `keys` is None if the settings hold the keys.
+
+    `report`: the stored files that it lacks.
+    """
 
     path: Path
     keys: Path | None
     size: int
+    report: FileReport
 
 
-def get_files_folder() -> Path:
-    """Return the folder of the uploaded files that rows of the database refer to."""
-    return Path(settings.DATA_DIR) / "files"
-
-
-def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
+def write_backup_file(place: Path, *, now: datetime, has_files: bool = True) -> WrittenBackup:
     """Write a backup to a new file or into a folder, and the keys next to it; both mode 0600.
 
-    An interrupted backup leaves only a file that ends in `.part`. Raises OperationRefused.
+    `has_files`: with the stored files. An interrupted backup leaves only a file that ends in
+    `.part`. Raises OperationRefused.
     """
     path = place / f"palimpsest-{now:%Y%m%dT%H%M%SZ}.zip" if place.is_dir() else place
     if path.exists():
@@ -54,7 +55,7 @@ def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
     part.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            write_backup(file, now=now, place=path.parent)
+            report = write_backup(file, now=now, place=path.parent, has_files=has_files)
             file.flush()
             os.fsync(file.fileno())
         keys = write_key_file(path.with_name(f"{path.name}{SUFFIX}"))
@@ -62,33 +63,36 @@ def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    return WrittenBackup(path, keys, path.stat().st_size)
+    return WrittenBackup(path, keys, path.stat().st_size, report)
 
 
-def write_backup(target: IO[bytes], *, now: datetime, place: Path | None = None) -> None:
-    """Write a backup to a stream, which need not be seekable.
+def write_backup(
+    target: IO[bytes], *, now: datetime, place: Path | None = None, has_files: bool = True
+) -> FileReport:
+    """Write a backup to a stream, which need not be seekable. Return the files that it lacks.
 
     A copy of a SQLite database is created in the folder `place`, or in the folder for temporary
     files. The database is read before the stored files: a file written later is not needed, and a
     file erased later is missing, as it should be. Raises OperationRefused if the database has no
-    tables, or if the SQLite file is damaged.
+    tables, if the SQLite file is damaged, or if the storage of files fails.
     """
-    with take_snapshot():
-        manifest = Manifest(
-            version=settings.VERSION,
-            created_at=now.isoformat(),
-            vendor=connection.vendor,
-            migrations=list_applied_migrations(),
-            key_check=encrypt(KEY_CHECK),
-        )
-        writer = ArchiveWriter(target, manifest)
-        if connection.vendor == "postgresql":
-            postgres_rows.dump_tables(writer)
-    if connection.vendor == "sqlite":
-        dump_sqlite(writer, place=place)
-    dump_checkpoint(writer)
-    dump_files(writer)
-    writer.close()
+    with ExitStack() as opened:
+        with take_snapshot():
+            manifest = Manifest(
+                version=settings.VERSION,
+                created_at=now.isoformat(),
+                vendor=connection.vendor,
+                migrations=list_applied_migrations(),
+                key_check=encrypt(KEY_CHECK),
+                has_files=has_files,
+            )
+            writer = opened.enter_context(ArchiveWriter(target, manifest))
+            if connection.vendor == "postgresql":
+                postgres_rows.dump_tables(writer)
+        if connection.vendor == "sqlite":
+            dump_sqlite(writer, place=place)
+        dump_checkpoint(writer)
+        return dump_files(writer) if has_files else FileReport()
 
 
 @contextmanager
@@ -159,21 +163,6 @@ def dump_checkpoint(writer: ArchiveWriter) -> None:
     if path.is_file():
         with writer.open_member(archive.CHECKPOINT_MEMBER) as member:
             member.write(path.read_bytes())
-
-
-def dump_files(writer: ArchiveWriter) -> None:
-    """Write the stored files. One that is erased during the backup is left out."""
-    folder = get_files_folder()
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if path.is_symlink() or not path.is_file():
-            continue
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            continue
-        name = f"{archive.FILES_FOLDER}{path.relative_to(folder).as_posix()}"
-        with file, writer.open_member(name) as member:
-            shutil.copyfileobj(file, member, archive.CHUNK)
 
 
 def write_key_file(path: Path) -> Path | None:

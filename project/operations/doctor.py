@@ -27,7 +27,7 @@ from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
 from chats.providers.discovery import list_models
 from project import probes
-from project.operations import backup, restore
+from project.operations import file_members, restore
 from project.operations.backup import KEY_FILES
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -178,7 +178,7 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
 
 def check_restores(part: str) -> Iterator[Diagnosis]:
     """Yield a diagnosis of the data that a restore replaced and did not delete."""
-    left = restore.list_replaced(backup.get_files_folder())
+    left = restore.list_replaced(file_members.get_files_folder())
     if connection.vendor == "sqlite":
         left += restore.list_replaced(restore.get_sqlite_path())
     if left:

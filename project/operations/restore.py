@@ -20,7 +20,7 @@ from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.graph import MigrationGraph
 
-from project.operations import archive, backup, postgres_rows, running
+from project.operations import archive, backup, file_members, postgres_rows, running
 from project.operations.archive import ArchiveReader
 from project.operations.refused import OperationRefused
 from project.operations.steps import run_manage_command
@@ -59,17 +59,22 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
         keys = check_restore(reader, find_key_file(path, options), options)
         facts = reader.manifest
         tell(f"The backup of {facts.created_at} by Palimpsest {facts.version} is complete.")
+        # Before the database: if the storage fails, nothing is replaced.
+        if not file_members.is_on_disk():
+            file_members.restore_objects(reader)
         if connection.vendor == "postgresql":
             restore_tables(reader)
         else:
             restore_sqlite(reader)
-        restore_files(reader)
+        if facts.has_files and file_members.is_on_disk():
+            restore_files(reader)
         restore_checkpoint(reader)
     finally:
         reader.close()
     write_keys(keys)
     close_connections()
-    tell("Restored the database and the stored files. Migrating.")
+    restored = "the database and the stored files" if facts.has_files else "the database"
+    tell(f"Restored {restored}. Migrating.")
     # Without checks: a setting of a model server must not stop a restore.
     if run_manage_command("migrate", "--verbosity", "0", "--skip-checks", tell=tell):
         raise OperationRefused(
@@ -79,6 +84,8 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
             f" {BEFORE}. Delete it when the installation works.",
         )
     drop_replaced()
+    if facts.has_files and (missing := file_members.list_missing_files(reader)):
+        tell(f"Stored files that are not in the backup: {file_members.format_labels(missing)}.")
     return run_manage_command("ledger_verify", tell=tell) == 0
 
 
@@ -128,7 +135,10 @@ def refuse_newer_backup(reader: ArchiveReader) -> None:
 
 
 def has_data() -> bool:
-    """Return True if the database has tables, or the folder of stored files has content."""
+    """Return True if the database has tables, or the folder of stored files has content.
+
+    A bucket can keep its objects: a restore adds what is missing.
+    """
     if connection.vendor == "sqlite":
         path = get_sqlite_path()
         return (path.exists() and path.stat().st_size > 0) or has_files()
@@ -138,8 +148,8 @@ def has_data() -> bool:
 
 def has_files() -> bool:
     """Return True if a stored file exists."""
-    folder = backup.get_files_folder()
-    return folder.is_dir() and any(folder.iterdir())
+    folder = file_members.get_files_folder()
+    return file_members.is_on_disk() and folder.is_dir() and any(folder.iterdir())
 
 
 def get_sqlite_path() -> Path:
@@ -252,21 +262,15 @@ def find_free_place(path: Path) -> Path:
 
 
 def restore_files(reader: ArchiveReader) -> None:
-    """Replace the stored files with those of the backup.
+    """Replace the folder of stored files with those of the backup.
 
     The old ones are kept until the restore is complete.
     """
-    folder = backup.get_files_folder()
-    members = reader.list_members(archive.FILES_FOLDER)
-    if not members and not folder.exists():
+    folder = file_members.get_files_folder()
+    if not reader.list_members(archive.FILES_FOLDER) and not folder.exists():
         return
     fresh = folder.with_name(f"{folder.name}{FRESH}")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(mode=0o700)
-    for name in members:
-        path = fresh / name.removeprefix(archive.FILES_FOLDER)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reader.extract_member(name, path)
+    file_members.restore_folder(reader, fresh=fresh)
     if folder.exists():
         folder.replace(find_free_place(folder))
     fresh.replace(folder)
@@ -314,7 +318,7 @@ def drop_replaced() -> None:
     if connection.vendor == "sqlite":
         for old in list_replaced(get_sqlite_path()):
             old.unlink()
-    for old in list_replaced(backup.get_files_folder()):
+    for old in list_replaced(file_members.get_files_folder()):
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from chats.ground.secrets import encrypt
-from project.operations import archive, backup, restore
+from project.operations import archive, backup, file_members, restore
 from project.operations.archive import ArchiveReader, ArchiveWriter, Manifest
 from project.operations.refused import OperationRefused
 from project.operations.restore import RestoreOptions
@@ -234,7 +234,7 @@ def test_a_repeated_restore_keeps_the_data_that_the_first_replaced(
     closed = SimpleNamespace(close=lambda: None, vendor="sqlite")
     monkeypatch.setattr(restore, "connection", closed)
     monkeypatch.setattr(restore, "get_sqlite_path", lambda: path)
-    monkeypatch.setattr(backup, "get_files_folder", lambda: files)
+    monkeypatch.setattr(file_members, "get_files_folder", lambda: files)
     monkeypatch.setattr(restore, "settings", SimpleNamespace(DATA_DIR=tmp_path))
     for number in range(3):
         restore.restore_sqlite(cast(ArchiveReader, SQLiteReader()))

@@ -1,5 +1,7 @@
 """Runs the documented commands of backup and restore in order."""
 
+import re
+import shlex
 import sqlite3
 import threading
 import uuid
@@ -12,6 +14,7 @@ from cryptography.fernet import Fernet
 
 from chats.checkpoints import checks
 from tests.support.operator_shell import Operator, count_rows, list_section_commands
+from tests.support.s3_bucket import run_bucket
 
 pytestmark = pytest.mark.processes
 
@@ -20,9 +23,7 @@ pytestmark = pytest.mark.processes
 def test_a_restored_sqlite_backup_has_what_was_there(tmp_path: Path) -> None:
     operator = Operator(tmp_path)
     operator.manage("setup")
-    picture = operator.data / "files" / "a" / "picture"
-    picture.parent.mkdir(parents=True)
-    picture.write_bytes(b"\x00picture")
+    picture = operator.data / "files" / store_file(operator)
     before = count_rows(operator)
     kept = {path: path.read_bytes() for path in (picture, operator.data / "encryption_key")}
     with Writer(operator.data / "palimpsest.sqlite3") as writer:
@@ -54,6 +55,64 @@ def test_a_checkpoint_that_was_signed_after_the_backup_does_not_match_it(tmp_pat
     restore, reopen = list_section_commands("Restore")
     assert checks.OTHER_LEDGER in operator.run(restore, code=1)
     assert "Verified " in operator.run(reopen)
+
+
+@pytest.mark.in_turn
+def test_files_of_a_bucket_are_restored_to_it(tmp_path: Path) -> None:
+    with run_bucket() as (bucket, environment):
+        operator = Operator(tmp_path, FILE_ENCRYPTION="1", **environment)
+        operator.manage("setup")
+        first, second = store_file(operator), store_file(operator, "another text")
+        before = dict(bucket.objects)
+        assert sorted(before) == sorted(f"/chat-files/one/{path}" for path in (first, second))
+        operator.run(*list_section_commands("Back up"))
+        # The database is lost with the objects, or with one of them.
+        for lost in (list(before), [f"/chat-files/one/{first}"]):
+            (operator.data / "palimpsest.sqlite3").unlink()
+            for key in lost:
+                del bucket.objects[key]
+            assert "Verified " in operator.run(list_section_commands("Restore")[0])
+            assert bucket.objects == before
+        del bucket.objects[f"/chat-files/one/{first}"]
+        said = operator.manage("backup", "second.zip", code=1)
+        assert read_file_id(operator, first) in said
+        assert read_file_id(operator, second) not in said
+        operator.manage("backup", "third.zip", "--without-files")
+        bucket.objects.clear()
+        operator.manage("restore", "third.zip", "--replace")
+        assert bucket.objects == {}
+
+
+STORE = """
+import io; from django.contrib.auth.models import User; from django.utils import timezone
+from chats.files.uploads import accept_upload
+owner, _ = User.objects.get_or_create(username="owner")
+given = io.BytesIO(b"{text}")
+row, _ = accept_upload(given, name="a.txt", owner=owner, now=timezone.now())
+print(f"found={{row.path}}.")
+"""
+
+
+def store_file(operator: Operator, text: str = "words") -> str:
+    """Upload a file, and return its path in the storage."""
+    return run_script(operator, STORE.format(text=text))
+
+
+def read_file_id(operator: Operator, path: str) -> str:
+    """Return the id of a stored file."""
+    return run_script(
+        operator,
+        "from chats.models import StoredFile;"
+        f"print(f'found={{StoredFile.objects.get(path=\"{path}\").pk}}.')",
+    )
+
+
+def run_script(operator: Operator, script: str) -> str:
+    """Run Python code in the product, and return the text after `found=` that it prints."""
+    said = operator.manage("shell", "-v", "0", "-c", shlex.quote(script))
+    found = re.search(r"found=(\S+)\.$", said, re.MULTILINE)
+    assert found is not None, said
+    return found[1]
 
 
 def change_rows(operator: Operator, statement: str) -> None:

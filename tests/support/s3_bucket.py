@@ -1,7 +1,10 @@
 """A server with the operations of S3 that the storage of files uses."""
 
 import re
-from http.server import BaseHTTPRequestHandler
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -77,3 +80,31 @@ class Bucket(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:  # the server's name
         self.objects.pop(self.key, None)
         self.answer(204)
+
+
+@contextmanager
+def run_bucket() -> Iterator[tuple[type[Bucket], dict[str, str]]]:
+    """Run the server. Yield its bucket, and the settings of a product that uses it."""
+
+    class OwnBucket(Bucket):
+        objects: dict[str, bytes] = {}  # noqa: RUF012  # of this test
+        parts: dict[str, dict[int, bytes]] = {}  # noqa: RUF012  # of this test
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), OwnBucket)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield (
+        OwnBucket,
+        {
+            "S3_BUCKET": "chat-files",
+            "S3_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
+            "S3_REGION": "eu-central-1",
+            "S3_ACCESS_KEY": S3_KEY,
+            "S3_SECRET_KEY": S3_SECRET,
+            "S3_PREFIX": "one",
+            "S3_ADDRESSING": "path",
+        },
+    )
+    server.shutdown()
+    server.server_close()
+    thread.join()

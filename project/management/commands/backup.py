@@ -12,6 +12,11 @@ from project.operations.backup import write_backup, write_backup_file
 from project.operations.refused import OperationRefused
 
 KEYS = "Keys: {keys}. Store them apart from the backup: with both, stored keys can be read."
+INCOMPLETE = (
+    "The backup is written, but not every stored file is complete in it. {report} Restore them in"
+    " the storage from an earlier backup, then back up again. The ids are those of GET"
+    " /api/v1/files."
+)
 KEYS_SET = (
     "The keys are in SECRET_KEY and ENCRYPTION_KEYS, not in the backup. Back them up where you set"
     " them."
@@ -29,15 +34,27 @@ class Command(BaseCommand):
             "place",
             help="a new file, an existing folder, or - for the standard output (without keys)",
         )
+        parser.add_argument(
+            "--without-files",
+            action="store_true",
+            help="leave out the stored files, for example if the bucket has its own backup",
+        )
 
-    def handle(self, *_args: Any, place: str, **_options: Any) -> None:
-        """Write the backup. If it fails, raise CommandError and leave no file."""
+    def handle(self, *_args: Any, place: str, without_files: bool, **_options: Any) -> None:
+        """Write the backup. If it fails, raise CommandError and leave no file.
+
+        Also raises CommandError if the backup is written and lacks stored files.
+        """
+        options: dict[str, Any] = {"now": timezone.now(), "has_files": not without_files}
         try:
             if place == "-":
-                write_backup(sys.stdout.buffer, now=timezone.now())
-                return
-            written = write_backup_file(Path(place), now=timezone.now())
+                report = write_backup(sys.stdout.buffer, **options)
+            else:
+                written = write_backup_file(Path(place), **options)
+                report = written.report
+                self.stdout.write(f"Backup: {written.path} ({written.size:,} bytes).")
+                self.stdout.write(KEYS.format(keys=written.keys) if written.keys else KEYS_SET)
         except OperationRefused as refused:
             raise CommandError(str(refused)) from None
-        self.stdout.write(f"Backup: {written.path} ({written.size:,} bytes).")
-        self.stdout.write(KEYS.format(keys=written.keys) if written.keys else KEYS_SET)
+        if problems := report.describe():
+            raise CommandError(INCOMPLETE.format(report=problems))

@@ -1,8 +1,6 @@
 """Fixtures: clients that upload files."""
 
-import threading
 from collections.abc import Callable, Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from project import file_storage
 from tests.chats.api.conftest import of_alice, of_charlie, program
 from tests.chats.api.programs import Program
 from tests.support.file_uploads import Read, Upload, read_like_a_worker, send_upload
-from tests.support.s3_bucket import S3_KEY, S3_SECRET, Bucket
+from tests.support.s3_bucket import Bucket, run_bucket
 
 __all__ = ["of_alice", "of_charlie", "program"]
 
@@ -65,26 +63,9 @@ def send(of_alice: Program, chat: Chat) -> Callable[..., Any]:
 
 @pytest.fixture
 def bucket(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Bucket]]:
-    class OwnBucket(Bucket):
-        objects: dict[str, bytes] = {}  # noqa: RUF012  # of this test
-        parts: dict[str, dict[int, bytes]] = {}  # noqa: RUF012  # of this test
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), OwnBucket)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    for name, value in {
-        "S3_BUCKET": "chat-files",
-        "S3_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
-        "S3_REGION": "eu-central-1",
-        "S3_ACCESS_KEY": S3_KEY,
-        "S3_SECRET_KEY": S3_SECRET,
-        "S3_PREFIX": "one",
-        "S3_ADDRESSING": "path",
-    }.items():
-        monkeypatch.setenv(name, value)
-    found = file_storage.read_file_storage(Path("unused"))
-    settings.STORAGES = {**settings.STORAGES, "files": found}
-    yield OwnBucket
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with run_bucket() as (own_bucket, environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        found = file_storage.read_file_storage(Path("unused"))
+        settings.STORAGES = {**settings.STORAGES, "files": found}
+        yield own_bucket
