@@ -21,7 +21,7 @@ from chats.compaction.coverage import (
     update_compaction_statuses,
     walk_summary_chain,
 )
-from chats.files.attach import copy_attached_files
+from chats.files.edited_files import copy_attached_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.prompt import turn_question

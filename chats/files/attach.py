@@ -12,8 +12,8 @@ from django.utils.translation import gettext_noop
 from chats.files.file_models import may_get_files
 from chats.files.uploads import MIB, check_uploads_on, list_files, open_stored_file
 from chats.ground.refusals import Refusal
-from chats.models import Chat, FileChunk, Message, MessageFile, MessageImage, StoredFile
-from chats.record.images import Bytes, iter_part_hashes
+from chats.models import Chat, FileChunk, StoredFile
+from chats.record.images import Bytes
 from chats.record.messages import AttachedFile
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.files import (
@@ -39,6 +39,8 @@ from speed import prepared
 State = StoredFile.State
 # Models count an image by its area: about one token for 750 pixels.
 PIXELS_PER_TOKEN = 750
+# The name of an image in a tool result, which has no file.
+IMAGE_NAME = "image"
 
 
 class FileNotFound(Refusal):
@@ -372,42 +374,3 @@ def lock_attached_files(files: Sequence[AttachedFile]) -> None:
     rows = StoredFile.objects.select_for_update(no_key=True).filter(pk__in=ids)
     if len(rows.order_by("pk").values_list("pk")) < len(ids):
         raise FileNotFound
-
-
-def copy_attached_files(message: Message) -> list[AttachedFile]:
-    """Return the files of a stored message, for its edited copy.
-
-    Parts without a stored file stay too: images of API clients, and files of imports.
-    """
-    parts = [part for part in message.parts if part["type"] == "file"]
-    if not parts:
-        return []
-    links = MessageFile.objects.filter(message=message)
-    unused = {row.pk: row for row in StoredFile.objects.filter(uses__in=links)}
-    # An image that the message has several times is stored once.
-    images = {image.sha256: image for image in MessageImage.objects.filter(message=message)}
-    copied = []
-    for part in parts:
-        image = next((images.pop(each, None) for each in iter_part_hashes([part])), None)
-        data = Bytes(image.media_type, bytes(image.data)) if image is not None else None
-        copied.append(AttachedFile(take_linked_file(part, unused=unused), part, data))
-    return copied
-
-
-def take_linked_file(
-    part: Mapping[str, str], *, unused: dict[uuid.UUID, StoredFile]
-) -> uuid.UUID | None:
-    """Remove the file of a part from the `unused` files of its message, and return its id or None.
-
-    An imported image has no copy until it is read, so it is also found by name.
-    """
-    document = parse_document_reference(part["reference"])
-    hashes = set(iter_part_hashes([part]))
-    for row in unused.values():
-        is_image = bool(hashes) and row.kind == StoredFile.Kind.IMAGE
-        if (document is not None and document.id == str(row.pk)) or (
-            is_image and (row.copy_sha256 in hashes or row.name == part["name"])
-        ):
-            del unused[row.pk]
-            return row.pk
-    return None
