@@ -50,16 +50,14 @@ def copy_given_images(said: Conversation, *, user: User, choice: ChosenModel) ->
     if not said.images:
         return said
     known = find_known_images(user, said.images)
-    copies: dict[str, Bytes] = {}
+    copies = load_known_copies(known)
     size = 0
     for sha256, image in said.images.items():
-        copy = load_known_copy(known[sha256], sha256=sha256) if known.get(sha256) else None
-        is_new = copy is None and known.get(sha256) != 0
-        if is_new and needs_image_copy(image.data):
-            copy = copy_new_image(image, user=user, choice=choice)
-        if copy is not None:
-            copies[sha256] = copy
-        size += len((copy or image).data) if is_new else 0
+        if sha256 in copies or known.get(sha256) == 0:
+            continue
+        if needs_image_copy(image.data):
+            copies[sha256] = copy_new_image(image, user=user, choice=choice)
+        size += len(copies.get(sha256, image).data)
     if size:
         uploads.check_quota(user.pk, name=IMAGE, size=size)
     return replace_images(said, copies) if copies else said
@@ -78,10 +76,17 @@ def find_known_images(user: User, hashes: Collection[str]) -> dict[str, int]:
     return found | {sha256: 0 for _, sha256, _ in rows if sha256 in hashes}
 
 
-def load_known_copy(image_id: int, *, sha256: str) -> Bytes | None:
-    """Return the stored copy of an image whose hash is `sha256`. None if it was just erased."""
-    row = MessageImage.objects.filter(pk=image_id).first()
-    return Bytes(row.media_type, bytes(row.data), sha256) if row is not None else None
+def load_known_copies(known: Mapping[str, int]) -> dict[str, Bytes]:
+    """Return the stored copies of `find_known_images`, by the hash in the request.
+
+    Copies that were just erased are left out.
+    """
+    rows = MessageImage.objects.in_bulk([pk for pk in known.values() if pk])
+    return {
+        sha256: Bytes(rows[pk].media_type, bytes(rows[pk].data), sha256)
+        for sha256, pk in known.items()
+        if pk in rows
+    }
 
 
 def copy_new_image(image: Bytes, *, user: User, choice: ChosenModel) -> Bytes:

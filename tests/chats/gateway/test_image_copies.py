@@ -23,6 +23,7 @@ from chats.models import Chat, Message, MessageImage, OwnedImage
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
+from chats.record.images import Bytes, create_image
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 from tests.support.file_uploads import read_like_a_worker
@@ -49,17 +50,22 @@ def make_photo(size: tuple[int, int] = (400, 300), seed: int = 0) -> bytes:
 PHOTO = make_photo()
 
 
-def get_sent_image(program: GatewayClient) -> bytes:
-    """Return the bytes of the first image of the newest request to the model."""
+def get_all_sent_images(program: GatewayClient) -> list[bytes]:
+    """Return the bytes of the images of the newest request to the model."""
     messages: list[dict[str, Any]] = build_openai_body(program.requests[-1])["messages"]
-    (url,) = (
-        part["image_url"]["url"]
+    return [
+        base64.b64decode(part["image_url"]["url"].partition(",")[2])
         for message in messages
         if isinstance(message["content"], list)
         for part in message["content"]
         if part["type"] == "image_url"
-    )
-    return base64.b64decode(url.partition(",")[2])
+    ]
+
+
+def get_sent_image(program: GatewayClient) -> bytes:
+    """Return the bytes of the only image of the newest request to the model."""
+    (image,) = get_all_sent_images(program)
+    return image
 
 
 def ask_about_photo(data: bytes = PHOTO, *more: dict[str, Any]) -> list[dict[str, Any]]:
@@ -212,6 +218,37 @@ def test_the_database_counts_images_and_finds_new_ones(
         new = uploads.find_new_images(alice.pk, hashes=[known[0], row.copy_sha256, "0" * 64])
     assert (new, len(used)) == ({"0" * 64}, 4)
     assert all(" IN (" in query["sql"] for query in used)
+
+
+def store_known_photos(row: Message, *, number: int) -> list[bytes]:
+    """Store the copies of photos with a message. Return the photos as clients send them."""
+    photos = [make_photo((400 + width, 300)) for width in range(number)]
+    for photo in photos:
+        copy = PNG + hashlib.sha256(photo).digest()
+        image = Bytes("image/png", copy, hashlib.sha256(photo).hexdigest())
+        sha256 = hashlib.sha256(copy).hexdigest()
+        create_image(row, image, sha256=sha256, owner_id=row.branch.chat.owner_id)
+    return photos
+
+
+@pytest.mark.parametrize("number", [1, 12])
+def test_the_known_images_of_a_request_are_loaded_with_one_query(
+    number: int, program: GatewayClient
+) -> None:
+    chat = program.ask([user("Hello")]).chat
+    row = Message.objects.select_related("branch__chat").get(branch__chat=chat, role="user")
+    photos = store_known_photos(row, number=number)
+    message = user(
+        [{"type": "image_url", "image_url": {"url": build_image_url(photo)}} for photo in photos]
+    )
+    with CaptureQueriesContext(connection) as used:
+        assert program.ask([message]).status == 200
+    read = [query["sql"] for query in used if 'FROM "chats_messageimage"' in query["sql"]]
+    # One loads the copies, one the images of the prompt.
+    assert len([sql for sql in read if sql.startswith("SELECT")]) == 2
+    assert get_all_sent_images(program) == [
+        bytes(image.data) for image in MessageImage.objects.filter(message=row).order_by("pk")
+    ]
 
 
 def test_the_upgrade_counts_earlier_images(program: GatewayClient, alice: User) -> None:
