@@ -226,9 +226,9 @@ def compose_like_worker(
         if publishes and is_swap_due(given, made):
             publishes = False
             changed = simulate_publication(branch)
-        if changed is None and isinstance(made, AssembledContext):
-            return branch, given, made
         if changed is None:
+            if isinstance(made, AssembledContext):
+                return branch, given, made
             # Like the worker: move the window, then load and compose again.
             changed, is_moved = simulate_window_move(branch, to_seq=made.to_seq), True
         branch = changed
