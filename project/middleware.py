@@ -60,7 +60,9 @@ EXPOSED = (
     "X-Context-Report-Id",
     "X-Context-Status",
     "X-Context-Tools-Left-Out",
+    "X-Context-Usage",
     "X-Request-Id",
+    "X-Should-Retry",
     "Retry-After",
 )
 

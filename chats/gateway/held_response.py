@@ -24,8 +24,7 @@ class WaitingHead:
         """Set the status and headers for an error, and return the error body."""
         self.status = refusal.status
         self.headers["Content-Type"] = "application/json"
-        if refusal.retry_after is not None:
-            self.headers["Retry-After"] = str(refusal.retry_after)
+        self.headers |= wire.build_error_headers(refusal)
         return json.dumps(wire.format_openai_error(refusal))
 
 

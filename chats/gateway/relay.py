@@ -259,7 +259,7 @@ class Relay:
         reply = wire.build_turn_reply(turn, model=self.asker.model)
         text, found = remove_prefill(reply.text, self.asker.prefill), self.logprobs.found
         reply = replace(reply, text=text, logprobs=found or None)
-        self.held.headers |= self.logprobs.headers
+        self.held.headers |= {**self.logprobs.headers, **wire.build_usage_header(reply)}
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)

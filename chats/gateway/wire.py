@@ -48,8 +48,24 @@ FAILURES = {
     "provider_error": (502, "provider_error"),
     "reply_incomplete": (502, "reply_incomplete"),
 }
-# Seconds to wait before retrying a temporary failure.
+# Failures that a repeated request may not have.
+TEMPORARY = frozenset(
+    {
+        "internal_error",
+        "model_unavailable",
+        "provider_error",
+        "provider_protocol",
+        "provider_rate_limited",
+        "provider_timeout",
+        "provider_unavailable",
+        "reply_incomplete",
+        "reply_restarted",
+        "server_restarting",
+    }
+)
+# Seconds to wait before retrying a temporary failure, and the longest wait of OpenAI's clients.
 RETRY_AFTER = 5
+LONGEST_WAIT = 60
 
 
 class TurnFailed(Refusal):
@@ -59,11 +75,17 @@ class TurnFailed(Refusal):
     status = 500
     sentence = "{reason}"
 
-    def __init__(self, *, code: str, reason: str) -> None:
+    def __init__(self, *, code: str, reason: str, wait: float | None = None) -> None:
+        """`wait`: the seconds after which a retry makes sense, if the provider stated them."""
         super().__init__(reason=reason)
         self.status, self.code = FAILURES.get(code, (500, code))
         if self.status in (429, 503):
-            self.retry_after = RETRY_AFTER
+            self.retry_after = RETRY_AFTER if wait is None else max(1, round(wait))
+        # Clients repeat a request after a server error. Other errors would only return, and a
+        # client would not wait this long.
+        is_long = (self.retry_after or 0) > LONGEST_WAIT
+        is_server_error = self.status == 429 or self.status >= 500
+        self.should_retry = not is_server_error or (code in TEMPORARY and not is_long)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +110,8 @@ def build_turn_reply(turn: Turn, *, model: str) -> Reply:
         raise TurnFailed(code="stopped", reason="The reply was stopped before its end.")
     if turn.status != Turn.Status.COMPLETED or turn.reply is None:
         reason = turn.error_sentence or "The reply failed. Send the request again."
-        raise TurnFailed(code=turn.error_code or "internal_error", reason=reason)
+        wait = find_stated_wait(turn.error_details)
+        raise TurnFailed(code=turn.error_code or "internal_error", reason=reason, wait=wait)
     return Reply(
         id=format_completion_id(turn.pk),
         model=model,
@@ -99,6 +122,17 @@ def build_turn_reply(turn: Turn, *, model: str) -> Reply:
         usage=turn.usage,
         thoughts="".join(part["text"] for part in turn.reply.parts if part["type"] == "reasoning"),
     )
+
+
+def find_stated_wait(details: Any) -> float | None:
+    """Return the seconds in the stored sentence of a failure, which may be within another one."""
+    values = details.get("values") if isinstance(details, dict) else None
+    if not isinstance(values, dict):
+        return None
+    seconds = values.get("seconds")
+    if isinstance(seconds, int | float):
+        return seconds
+    return next((found for each in values.values() if (found := find_stated_wait(each))), None)
 
 
 def format_completion_id(reply_id: uuid.UUID) -> str:
@@ -175,12 +209,19 @@ def format_chat_usage(usage: Mapping[str, int]) -> dict[str, Any] | None:
     if not usage:
         return None
     sent, written = usage.get("input", 0), usage.get("output", 0)
+    thoughts = {"reasoning_tokens": usage.get("reasoning", 0)}
     return {
         "prompt_tokens": sent,
         "completion_tokens": written,
         "total_tokens": sent + written,
         "prompt_tokens_details": {"cached_tokens": usage.get("cached", 0)},
+        **({"completion_tokens_details": thoughts} if any(thoughts.values()) else {}),
     }
+
+
+def build_usage_header(reply: Reply) -> dict[str, str]:
+    """Return the header of a reply whose provider reported no token counts."""
+    return {} if reply.usage else {"X-Context-Usage": "unknown"}
 
 
 class Form(Protocol):
@@ -283,6 +324,16 @@ class Chunks:
 
 def format_stream_event(data: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(data, separators=(',', ':'))}\n\n"
+
+
+def build_error_headers(refusal: Refusal) -> dict[str, str]:
+    """Return the headers of a refusal that say when, and whether, to send the request again."""
+    waits = refusal.retry_after is not None
+    repeats = not isinstance(refusal, TurnFailed) or refusal.should_retry
+    return {
+        **({"Retry-After": str(refusal.retry_after)} if waits else {}),
+        **({} if repeats else {"X-Should-Retry": "false"}),
+    }
 
 
 def format_openai_error(refusal: Refusal) -> dict[str, Any]:

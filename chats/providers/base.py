@@ -161,12 +161,16 @@ class ExtraFields:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """The provider's own token counts. Cache reads and writes are part of the input."""
+    """The provider's own token counts. Cache reads and writes are part of the input.
+
+    Reasoning is part of the output; 0 if the provider does not report it.
+    """
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int
     written_tokens: int
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

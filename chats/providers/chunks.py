@@ -341,7 +341,7 @@ def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
         return None
     cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     written = details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
-    return _add_uncounted_tokens(
+    report = _add_uncounted_tokens(
         UsageReport(
             input_tokens=parse_token_count(sent) or 0,
             output_tokens=parse_token_count(said) or 0,
@@ -350,6 +350,9 @@ def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
         ),
         usage=usage,
     )
+    said_details = coerce_mapping(usage.get("completion_tokens_details"))
+    reasoning = parse_token_count(said_details.get("reasoning_tokens")) or 0
+    return replace(report, reasoning_tokens=min(reasoning, report.output_tokens))
 
 
 def _add_uncounted_tokens(report: UsageReport, *, usage: Mapping[str, Any]) -> UsageReport:

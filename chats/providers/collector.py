@@ -194,6 +194,7 @@ class ReplyCollector:
             "output": report.output_tokens,
             "cached": report.cached_tokens,
             "written": report.written_tokens,
+            **({"reasoning": report.reasoning_tokens} if report.reasoning_tokens else {}),
         }
 
     def receive_text(self, text: str) -> None:

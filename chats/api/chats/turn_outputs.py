@@ -93,7 +93,8 @@ class TurnOut(serializers.Serializer[Turn]):
     usage = serializers.DictField(
         help_text=(
             "Tokens as reported by the provider: `input`, `output`, `cached` and `written` (to "
-            "its cache). Empty: not reported."
+            "its cache), and `reasoning` (part of the output) if it reports them. Empty: not "
+            "reported."
         )
     )
     queued_at = serializers.DateTimeField()

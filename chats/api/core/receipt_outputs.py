@@ -173,7 +173,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     usage = serializers.DictField(
         help_text=(
             "Tokens as the provider counts them: `input`, `output`, `cached` and "
-            "`written` (to its cache). Empty: not reported."
+            "`written` (to its cache), and `reasoning` (part of the output) if it reports them. "
+            "Empty: not reported."
         )
     )
     created_at = serializers.DateTimeField()

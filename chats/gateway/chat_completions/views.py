@@ -95,9 +95,8 @@ def authenticate_gateway_key(request: HttpRequest) -> ApiKey:
 
 def build_refusal_response(refusal: Refusal) -> HttpResponseBase:
     """Return a refusal in OpenAI's error format, with its HTTP status."""
-    answer = JsonResponse(wire.format_openai_error(refusal), status=refusal.status)
-    if refusal.retry_after is not None:
-        answer["Retry-After"] = str(refusal.retry_after)
+    headers = wire.build_error_headers(refusal)
+    answer = JsonResponse(wire.format_openai_error(refusal), status=refusal.status, headers=headers)
     if refusal.status == 401:
         answer["WWW-Authenticate"] = 'Bearer realm="Palimpsest"'
     if isinstance(refusal, WrongMethod):

@@ -23,7 +23,7 @@ from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.passthrough.rules import RequestRoute
 from chats.gateway.request_types import Sent
 from chats.gateway.watch import PING, Watch
-from chats.gateway.wire import Form, Reply, TurnFailed
+from chats.gateway.wire import Form, Reply, TurnFailed, build_usage_header
 from chats.ground import cancelling
 from chats.ground.refusals import Refusal
 from chats.prompt import model_choice
@@ -215,6 +215,7 @@ async def stream_passthrough_reply(
         reply = build_collected_reply(spoken.head, collector)
         if collector.log is not None and collector.log.is_partial:
             held.headers["X-Context-Logprobs"] = "partial"
+        held.headers |= build_usage_header(reply)
     except (ProviderError, Refusal) as error:
         call.usage.update(collector.usage)
         yield voice.break_off(await call.fail(error), held)

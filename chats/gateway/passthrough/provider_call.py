@@ -59,10 +59,7 @@ class DirectCall:
         await self.end("failed", error_code=error.code)
         if isinstance(error, Refusal):
             return error
-        refusal = TurnFailed(code=error.code, reason=error.sentence)
-        if error.retry_after is not None and refusal.retry_after is not None:
-            refusal.retry_after = max(1, round(error.retry_after))
-        return refusal
+        return TurnFailed(code=error.code, reason=error.sentence, wait=error.retry_after)
 
 
 Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]

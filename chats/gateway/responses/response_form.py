@@ -189,7 +189,7 @@ class ResponseForm:
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         status = format_reply_status(reply)
-        usage = format_response_usage(reply.usage) if reply.usage else None
+        usage = format_response_usage(reply.usage)
         made = self.frame(status=status, output=output, usage=usage)
         if status == "incomplete":
             made["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -306,12 +306,13 @@ def build_text_part(text: str, *, found: Logprobs | None = None) -> dict[str, An
 
 
 def format_response_usage(usage: Mapping[str, int]) -> dict[str, Any]:
+    """Return the provider's token counts. Each is 0 if it reported none: clients need numbers."""
     sent, written = usage.get("input", 0), usage.get("output", 0)
     return {
         "input_tokens": sent,
         "input_tokens_details": {
             "cached_tokens": usage.get("cached", 0),
-            "cache_write_tokens": 0,
+            "cache_write_tokens": usage.get("written", 0),
         },
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": usage.get("reasoning", 0)},

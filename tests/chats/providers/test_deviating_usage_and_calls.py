@@ -87,12 +87,20 @@ USAGE = {"prompt_tokens": 32, "completion_tokens": 9}
         # xAI's example, and Gemini without details.
         (
             {"total_tokens": 135, "completion_tokens_details": {"reasoning_tokens": 94}},
-            UsageReport(32, 103, 0, 0),
+            UsageReport(32, 103, 0, 0, 94),
         ),
         ({"total_tokens": 135}, UsageReport(32, 103, 0, 0)),
         # OpenAI counts thoughts as output.
         (
             {"total_tokens": 41, "completion_tokens_details": {"reasoning_tokens": 5}},
+            UsageReport(32, 9, 0, 0, 5),
+        ),
+        (
+            {"total_tokens": 41, "completion_tokens_details": {"reasoning_tokens": 50}},
+            UsageReport(32, 9, 0, 0, 9),
+        ),
+        (
+            {"total_tokens": 41, "completion_tokens_details": {"reasoning_tokens": -1}},
             UsageReport(32, 9, 0, 0),
         ),
         # A proxy whose prompt tokens are without those of the cache.
@@ -103,7 +111,7 @@ USAGE = {"prompt_tokens": 32, "completion_tokens": 9}
         # The difference is something else.
         (
             {"total_tokens": 60, "completion_tokens_details": {"reasoning_tokens": 5}},
-            UsageReport(32, 9, 0, 0),
+            UsageReport(32, 9, 0, 0, 5),
         ),
         ({"total_tokens": "many"}, UsageReport(32, 9, 0, 0)),
         ({"total_tokens": 1}, UsageReport(32, 9, 0, 0)),
