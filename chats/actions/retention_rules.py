@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser, User
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, F, Min, QuerySet
 
 from chats.actions.retention_schedule import FIELD, is_limited
-from chats.models import Chat, Message
+from chats.models import Agent, Chat, Message
 from chats.prompt.model_choice import get_client_policy
 from contextpolicy import holds, resolution
-from contextpolicy.models import PolicyAssignment
+from contextpolicy.models import ContextPolicy, PolicyAssignment
 
 # Chats examined together.
 PAGE = 200
@@ -59,12 +59,30 @@ class RetentionPreview:
 
 
 def find_retention_days(chat: Chat) -> int | None:
-    """Return a chat's retention period in days. None: messages are kept."""
-    layers = resolution.list_chat_layers(
-        user_id=chat.owner_id, chat_id=chat.pk, agent_policy=get_client_policy(chat)
-    )
-    found = resolution.resolve_field_value(FIELD, layers)
-    return found if isinstance(found, int) else None
+    """Return a chat's retention period in days. None: messages are kept.
+
+    In a team chat, the shortest period of its agents applies to all messages.
+    """
+    policies = [get_client_policy(chat), *list_team_policies(chat)]
+    found = [
+        resolution.resolve_field_value(
+            FIELD,
+            resolution.list_chat_layers(
+                user_id=chat.owner_id, chat_id=chat.pk, agent_policy=policy
+            ),
+        )
+        for policy in policies
+    ]
+    return min((days for days in found if isinstance(days, int)), default=None)
+
+
+def list_team_policies(chat: Chat) -> list[ContextPolicy]:
+    """Return the policies of the agents of the chat's team, each once."""
+    if chat.team_id is None:
+        return []
+    agents = Agent.objects.filter(version=F("version__team__current"), version__team=chat.team_id)
+    policies = ContextPolicy.objects.select_related("current").filter(retired=False)
+    return list(policies.filter(pk__in=agents.values("policy")).order_by("pk"))
 
 
 def find_new_chat_days(user: AbstractBaseUser, *, now: datetime) -> int | None:
@@ -86,7 +104,7 @@ def map_retention_days(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
     of_people: dict[int, int | None] = {}
     found: dict[uuid.UUID, int] = {}
     for chat in chats:
-        if chat.pk in own or chat.policy_id is not None:
+        if chat.pk in own or chat.policy_id is not None or chat.team_id is not None:
             days = find_retention_days(chat)
         elif chat.owner_id in of_people:
             days = of_people[chat.owner_id]
@@ -114,7 +132,7 @@ def has_younger(chat: Chat, *, days: int, now: datetime) -> bool:
 
 def list_next_chats(place: uuid.UUID | None) -> list[Chat]:
     """Return the next chats after a position, in order of their ids."""
-    rows = Chat.objects.order_by("pk").only("pk", "owner", "policy")
+    rows = Chat.objects.order_by("pk").only("pk", "owner", "policy", "team")
     return list((rows.filter(pk__gt=place) if place else rows)[:PAGE])
 
 

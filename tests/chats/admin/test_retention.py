@@ -27,8 +27,19 @@ from chats.admin.retention.runs import CERTIFIED
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
 from chats.memory.preferences import memory_settings
-from chats.models import Chat, Compaction, Message, Preference, RetentionEntry, RetentionRun, Turn
+from chats.models import (
+    Agent,
+    Chat,
+    Compaction,
+    Message,
+    Preference,
+    RetentionEntry,
+    RetentionRun,
+    Turn,
+)
 from chats.people import keys
+from chats.teams import rosters
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from chats.turns.start import start_turn
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent, ContextPolicy
@@ -471,3 +482,21 @@ def test_days_have_their_limits(browser: Client) -> None:
             retention_days=days,
         )
         assert not retention_schedule.is_limited()
+
+
+def test_the_shortest_period_of_a_teams_agents_applies_to_its_chats(
+    alice: User, demo_model: object, now: datetime
+) -> None:
+    limit("year", 365, level="instance")
+    short = create_policy(
+        slug="week", name="Week", values={"retention_days": 7}, actor="system", now=now
+    )
+    with_team, without = aged(alice, 30, 3), aged(alice, 30, 3)
+    agents = (AgentDraft(name="Planner"), AgentDraft(name="Critic"))
+    saved = rosters.create_team(
+        user=alice, draft=TeamDraft(name="Pair", agents=agents), shared=False, now=now
+    )
+    Agent.objects.filter(name="Critic").update(policy=short)
+    Chat.objects.filter(pk=with_team.pk).update(team=saved.team)
+    run_all()
+    assert (left(with_team), left(without)) == ([2], [1, 2])
