@@ -9,7 +9,7 @@ message.
 import re
 from typing import NamedTuple
 
-from chats.memory.preferences.preference_slots import detect_slot
+from chats.memory.preferences.preference_slots import split_by_slot
 from chats.memory.preferences.sensitive import is_secret
 from chats.memory.preferences.stated_names import (
     DAYS,
@@ -241,8 +241,7 @@ def extract_statements(text: str) -> list[Telling]:
     for sentence in _SENTENCE.finditer(seen):
         words = sentence.group()
         if not words.rstrip().endswith(("?", "？")):
-            statement = _extract_statement(words, at=sentence.start(), text=text)
-            found += [statement] if statement else []
+            found += _extract_facts(words, at=sentence.start(), text=text)
         if re.search(r"[:：]\s", words + " ") and not _REMEMBER.match(words):
             # The text after this is material to work on and may be by another author.
             break
@@ -279,21 +278,25 @@ def mask_quotations(text: str) -> str:
     return _HIDDEN.sub("[…]", text)
 
 
-def _extract_statement(words: str, *, at: int, text: str) -> Telling | None:
+def _extract_facts(words: str, *, at: int, text: str) -> list[Telling]:
     name = find_stated_name(words)
     if name:
-        return _build_statement("name", *name, words, at=at, text=text)
+        statement = _build_statement("name", *name, words, at=at, text=text)
+        return [statement] if statement else []
     noted = _REMEMBER.match(words) or _REMEMBER_BEHIND.fullmatch(words)
     if noted is None:
-        return None
+        return []
     # The text is the last group in which something was found.
     group = noted.lastgroup or ""
     said = noted.group(group)
     if is_mere_reference(said) or _PASSING.search(said):
-        return None
-    return _build_statement(
-        detect_slot(said), noted.start(group), noted.end(group), words, at=at, text=text
-    )
+        return []
+    begin = noted.start(group)
+    facts = [
+        _build_statement(slot, begin + start, begin + end, words, at=at, text=text)
+        for slot, start, end in split_by_slot(said)
+    ]
+    return [fact for fact in facts if fact is not None]
 
 
 def is_mere_reference(text: str) -> bool:

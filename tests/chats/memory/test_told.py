@@ -77,3 +77,40 @@ def test_a_span_has_to_be_literal_and_outside_quotations() -> None:
     assert not is_quotable_span(Telling("note", "I like war", start, start + 10), text=text)
     long = "I like tea. " + "x" * LONGEST_MESSAGE
     assert not is_quotable_span(Telling("note", "I like tea", 0, 10), text=long)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Remember that my wife is vegan",
+        "Remember that I am vegan and my wife too",
+        "Remember that she lives in Rome and is vegetarian",
+        "记住我妈妈吃素",
+        "请记住我的女儿的时区是东京",
+        "Merk dir, dass meine Tochter Vegetarierin ist",
+        "Souviens-toi que ma femme est végane",
+        "Recuerda que mi hijo es vegano",
+        "覚えてください：私の妻はベジタリアンです",
+        "Remember that my name is on the list",
+    ],
+)
+def test_a_fact_about_others_replaces_nothing_about_the_person(text: str) -> None:
+    (found,) = extract_statements(text)
+    assert found.slot == "note"
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("请记住：我住在上海，用中文回答", [("place", "我住在上海"), ("language", "用中文回答")]),
+        (
+            "Remember that I live in Oslo, and answer in German",
+            [("place", "I live in Oslo"), ("language", "answer in German")],
+        ),
+        ("Remember that I like tea, coffee and rain", [("note", "I like tea, coffee and rain")]),
+    ],
+)
+def test_facts_of_several_slots_are_stored_apart(text: str, facts: list[tuple[str, str]]) -> None:
+    found = extract_statements(text)
+    assert [(fact.slot, fact.text) for fact in found] == facts
+    assert all(text[fact.start : fact.end] == fact.text for fact in found)
