@@ -2,11 +2,9 @@
 
 import uuid
 
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import Exists, OuterRef, QuerySet
 
-from chats.models import Branch, Message
-from chats.models.parts import DEFLATED
+from chats.models import Branch, Chat, Message
 from chats.record import history
 from contextpolicy.engine.policy.policy import PolicyValues
 
@@ -30,6 +28,16 @@ def may_get_chat(model_slug: str, *, chat_id: uuid.UUID, values: PolicyValues) -
     )
 
 
+def exclude_chats_with_files(
+    chats: QuerySet[Chat], *, model_slug: str, values: PolicyValues
+) -> QuerySet[Chat]:
+    """Return the chats whose messages the policy lets this model get."""
+    if may_get_files(model_slug, values=values):
+        return chats
+    rows = Message.objects.filter(branch__chat=OuterRef("pk"))
+    return chats.exclude(Exists(select_file_messages(rows)))
+
+
 def has_branch_files(branch: Branch, *, before: int) -> bool:
     """Return True if a message of the branch's path has a file that is part of prompts.
 
@@ -41,7 +49,9 @@ def has_branch_files(branch: Branch, *, before: int) -> bool:
 
 def contains_files(rows: QuerySet[Message]) -> bool:
     """Return True if one of the messages has a file, and is not excluded from prompts."""
-    # In stored JSON, quotation marks of texts are escaped, so hardly any other row is read.
-    written = Q(stored__contains='"file"') | Q(stored__contains=f'"{DEFLATED}"')
-    rows = rows.filter(excluded=False).annotate(stored=Cast("parts", TextField())).filter(written)
-    return any(row.has_files for row in rows.only("parts").iterator(chunk_size=100))
+    return select_file_messages(rows).exists()
+
+
+def select_file_messages(rows: QuerySet[Message]) -> QuerySet[Message]:
+    """Return the messages that have files, and are not excluded from prompts."""
+    return rows.filter(excluded=False, contains_files=True)

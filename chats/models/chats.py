@@ -241,6 +241,8 @@ class Message(Stored):
     metadata = models.JSONField(default=dict, blank=True)
     pinned_at = models.DateTimeField(null=True, blank=True)
     excluded = models.BooleanField(default=False)
+    # A part is a file. Stored, so that a query finds the few messages with files.
+    contains_files = models.BooleanField(default=False, db_default=False)
     kept = models.BooleanField(default=False)
     erased_at = models.DateTimeField(null=True, blank=True)
     # The event that stored the message has this commitment. An erasure deletes only the salt. Both
@@ -274,6 +276,11 @@ class Message(Stored):
                 fields=["branch", "seq"],
                 condition=Q(excluded=True) | Q(erased_at__isnull=False),
                 name="message_withdrawn",
+            ),
+            models.Index(
+                fields=["branch", "seq"],
+                condition=Q(contains_files=True),
+                name="message_with_files",
             ),
         ]
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from chats.files.file_models import exclude_chats_with_files
 from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     Branch,
@@ -89,7 +90,7 @@ def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime)
         if values.own_instructions
         else "",
         recent=load_recent_entries(
-            chat, most=min(values.recent_by_user or 0, MOST_RECENT), until=until
+            chat, most=min(values.recent_by_user or 0, MOST_RECENT), until=until, choice=choice
         )
         if asks_recent
         else (),
@@ -241,15 +242,18 @@ def get_freeze_time(branch: Branch) -> datetime:
     return active.published_at or active.created_at
 
 
-def load_recent_entries(chat: Chat, *, most: int, until: datetime) -> tuple[TextEntry, ...]:
+def load_recent_entries(
+    chat: Chat, *, most: int, until: datetime, choice: ChosenModel
+) -> tuple[TextEntry, ...]:
     """Return the newest messages of the person's other chats, ascending, within the limits.
 
     A chat in a folder sees the other chats of that folder. A chat without a folder sees the
     other chats without a folder. Chats without memory, temporary and deleted chats are left
-    out.
+    out, and chats with files that the model may not get.
     """
     others = access.get_visible_chats(user=chat.owner).exclude(pk=chat.pk)
     others = others.filter(folder=chat.folder_id, without_memory=False)
+    others = exclude_chats_with_files(others, model_slug=choice.model.slug, values=choice.values)
     entries: list[TextEntry] = []
     room = MOST_RECENT_TOKENS
     for row in reversed(

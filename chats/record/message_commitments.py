@@ -69,7 +69,11 @@ class Sealed(NamedTuple):
 
 
 def seal_message(message: Message) -> Message:
-    """Set the salt and the commitment of a message that is about to be stored or completed."""
+    """Set the salt and the commitment of a message that is about to be stored or completed.
+
+    Also sets `contains_files`, which follows from the parts.
+    """
+    message.contains_files = message.has_files
     message.salt = message.salt or new_salt()
     message.commitment = compute_message_commitment(message)
     return message

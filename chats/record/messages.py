@@ -24,7 +24,17 @@ from speed import prepared
 # Metadata key in an erased message: the digest of its imported id.
 ERASED_ID = "erasedId"
 # The columns that an erasure changes.
-ERASED = ("parts", "speaker", "addressees", "metadata", "token_count", "erased_at", "salt")
+ERASED = (
+    "parts",
+    "contains_files",
+    "speaker",
+    "addressees",
+    "metadata",
+    "token_count",
+    "erased_at",
+    "salt",
+)
+RESULTS = ("parts", "contains_files", "token_count", "counter_version", "salt", "commitment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +306,11 @@ def add_results(message: Message, *, results: Sequence[Part], counter: TokenCoun
     """
     has_changed = has_changed_content(message)
     message.parts = [*message.parts, *serialize_parts(results)]
+    message.contains_files = message.has_files
     message.token_count = None
     set_token_count(message, counter=counter)
     sealed = seal_again(message, has_changed=has_changed)
-    message.save(update_fields=["parts", "token_count", "counter_version", "salt", "commitment"])
+    message.save(update_fields=RESULTS)
     return sealed
 
 
@@ -361,6 +372,7 @@ def erase_message_content(message: Message, *, now: datetime) -> Proof:
     salt = new_salt()
     proof = Proof(salt, compute_commitment(format_canonical_parts(message.parts), salt=salt))
     message.parts = []
+    message.contains_files = False
     message.speaker = None
     message.addressees = []
     source = message.metadata.get("source") or {}

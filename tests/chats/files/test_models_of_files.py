@@ -1,14 +1,23 @@
 """The policy field *Models for files*: other models get neither files nor chats with files."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from chats.actions import erasure
 from chats.compaction import maintain
 from chats.compaction.publish import publish_prepared
-from chats.models import Chat, Compaction, Message
+from chats.files import file_models
+from chats.models import Chat, Compaction, Message, Turn, parts
+from chats.record import messages
 from chats.turns.references import is_closed_to_turn
+from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import ModelSpec
@@ -21,6 +30,7 @@ from tests.support.file_uploads import Read
 from tests.support.files_in_chats import Work, get_accepted_turn
 
 __all__ = ["set_policy"]
+UPGRADE = import_module("chats.migrations.0090_messages_with_files")
 # Longer parts are stored compressed.
 LONG = b"The train leaves Rossio at 9:41. " * 400
 
@@ -90,6 +100,66 @@ def test_excerpts_of_other_chats_with_files_are_not_retrieved(
         assert is_closed_to_turn(chat.pk, turn=turn, values=values) == (not allowed)
     Message.objects.filter(seq=1).update(excluded=True)
     assert not is_closed_to_turn(chat.pk, turn=turn, values=PolicyValues(file_models=()))
+
+
+@pytest.mark.parametrize("number", [1, 12])
+def test_a_long_chat_without_files_is_not_searched_for_them(
+    number: int,
+    chat: Chat,
+    counter: Any,
+    now: Any,
+    writer: ModelSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    branch = reload_branch(chat)
+    # Long messages are stored compressed, so their words would have to be read.
+    said = [("user", [TextPart(LONG.decode())]), ("assistant", [TextPart(LONG.decode())])]
+    messages.append_sent(chat=chat, branch=branch, said=said * number, counter=counter, now=now)
+    read: list[Any] = []
+    monkeypatch.setattr(parts, "unpacked", read.append)
+    values = PolicyValues(file_models=("demo",))
+    with CaptureQueriesContext(connection) as used:
+        assert file_models.may_get_branch(writer.slug, branch=branch, values=values)
+        assert file_models.may_get_chat(writer.slug, chat_id=chat.pk, values=values)
+    assert (len(used), read) == (2, [])
+
+
+@pytest.mark.parametrize("data", [b"short", LONG, make_png(30, 20)], ids=["short", "long", "image"])
+def test_the_upgrade_marks_the_messages_with_files(
+    read: Read, send: Any, chat: Chat, work: Work, data: bytes
+) -> None:
+    work(get_accepted_turn(send(text='A part is {"type": "file"}, sometimes {"deflated": 1}.')))
+    turn = get_accepted_turn(send(read(data)["id"]))
+    work(turn)
+    work(get_accepted_turn(send(text=LONG.decode())))
+    marked = Message.objects.filter(branch__chat=chat, contains_files=True)
+    assert marked.get() == Message.objects.get(triggered=turn)
+    marked.update(contains_files=False)
+    UPGRADE.mark_messages_with_files(apps, None)
+    assert marked.get() == Message.objects.get(triggered=turn)
+    erasure.erase_message(user=chat.owner, message=marked.get(), now=timezone.now())
+    assert not marked.exists()
+
+
+def test_recent_messages_of_chats_with_files_are_left_out(
+    read: Read,
+    send: Any,
+    set_policy: Any,
+    of_alice: Program,
+    writer: ModelSpec,
+    demo_model: ModelSpec,
+    work: Work,
+) -> None:
+    work(get_accepted_turn(send(read(b"The code is Zanzibar.")["id"], text="Look at Zanzibar")))
+    made = of_alice.post("chats", {"text": "My cat is Momo."}).json()
+    work(Turn.objects.get(branch__chat=made["id"]))
+    for allowed in (demo_model.slug, writer.slug):
+        set_policy(recent_by_user=20, file_models=[demo_model.slug])
+        made = of_alice.post("chats", {"text": "Hello.", "model": allowed}).json()
+        worker = work(Turn.objects.get(branch__chat=made["id"]))
+        sent = str(worker.scripted.requests[-1].messages)
+        assert "Momo" in sent
+        assert ("Zanzibar" in sent) == (allowed == demo_model.slug)
 
 
 def test_words_about_files_are_no_files(

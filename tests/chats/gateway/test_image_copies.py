@@ -233,8 +233,9 @@ def store_known_photos(row: Message, *, number: int) -> list[bytes]:
 
 @pytest.mark.parametrize("number", [1, 12])
 def test_the_known_images_of_a_request_are_loaded_with_one_query(
-    number: int, program: GatewayClient
+    number: int, program: GatewayClient, settings: Settings
 ) -> None:
+    settings.GATEWAY_IMAGE_TOKENS = 100
     chat = program.ask([user("Hello")]).chat
     row = Message.objects.select_related("branch__chat").get(branch__chat=chat, role="user")
     photos = store_known_photos(row, number=number)
