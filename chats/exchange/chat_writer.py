@@ -88,7 +88,7 @@ def store_draft(
     with the result, in the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`,
     the errors of `lifecycle.create_chat`, and those of the two callbacks.
     """
-    draft = pictures.correct_image_sizes(draft, tick=between)
+    draft = pictures.correct_image_references(draft, tick=between)
     while True:
         known = find_imported_chat(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else list_missing_messages(known, draft)

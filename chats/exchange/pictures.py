@@ -5,6 +5,7 @@ import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -13,9 +14,19 @@ from chats.exchange import bounds
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.shelf import replace_node_parts
 from chats.files import scanning, uploads
+from chats.files.attach import IMAGE_NAME, PIXELS_PER_TOKEN
+from chats.files.image_copies import LONGEST_SIDE
+from chats.files.image_metadata import measure_image
 from chats.models import Chat, Message, MessageImage, StoredFile
 from chats.record.images import Bytes, detect_media_type, iter_missing_images
-from contextpolicy.engine.messages.messages import FilePart, Part
+from contextpolicy.engine.messages.files import build_file_label
+from contextpolicy.engine.messages.images import NAMED_LINE, Image, compute_image_tokens
+from contextpolicy.engine.messages.messages import (
+    LONGEST_FILE_NAME,
+    FilePart,
+    Part,
+    parse_result_image,
+)
 
 FOLDER = "images/"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
@@ -152,35 +163,61 @@ def read_wanted_images(
     return Images(archive, found), losses
 
 
-def correct_image_sizes(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDraft:
-    """Return a chat whose parts have the lengths of its images. A file can claim other lengths.
+class ImageFacts(NamedTuple):
+    """The length of an image in bytes, and its width and height in pixels, from its own bytes."""
 
-    `tick` is called for each image. Raises `ImportRefused` for a damaged entry.
+    size: int
+    width: int
+    height: int
+
+
+def correct_image_references(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDraft:
+    """Return a chat whose parts have the sizes and token counts of its images.
+
+    A file can claim other numbers. `tick` is called for each image. Raises `ImportRefused` for a
+    damaged entry.
     """
-    sizes: dict[str, int] = {}
+    facts: dict[str, ImageFacts] = {}
     for sha256 in draft.images:
         tick()
-        sizes[sha256] = len(draft.images[sha256].data)
-    if not sizes:
-        return draft
-    nodes = tuple(correct_sizes_of_node(node, sizes=sizes) for node in draft.nodes)
-    return replace(draft, nodes=nodes)
+        data = draft.images[sha256].data
+        facts[sha256] = ImageFacts(len(data), *measure_image(data))
+    nodes = tuple(correct_images_of_node(node, facts=facts) for node in draft.nodes)
+    return draft if nodes == tuple(draft.nodes) else replace(draft, nodes=nodes)
 
 
-def correct_sizes_of_node(node: Node, *, sizes: Mapping[str, int]) -> Node:
+def correct_images_of_node(node: Node, *, facts: Mapping[str, ImageFacts]) -> Node:
     before = tuple(node.parts)
-    parts = tuple(correct_size_of_part(part, sizes=sizes) for part in before)
+    parts = tuple(correct_image_part(part, facts=facts) for part in before)
     return node if parts == before else replace_node_parts(node, parts)
 
 
-def correct_size_of_part(part: Part, *, sizes: Mapping[str, int]) -> Part:
+def correct_image_part(part: Part, *, facts: Mapping[str, ImageFacts]) -> Part:
+    """Return the part of an image with the numbers of its bytes. Other parts stay unchanged."""
     image = part.image if isinstance(part, FilePart) else None
     if not isinstance(part, FilePart) or image is None:
         return part
-    size = sizes.get(image.sha256, image.size)
-    if size == image.size:
-        return part
-    return replace(part, reference=replace(image, size=size).reference)
+    if known := facts.get(image.sha256):
+        image = replace(image, size=known.size)
+        if image.width or image.height:
+            image = replace(image, width=known.width, height=known.height)
+    # No copy is larger, but the file of a missing image can claim it.
+    image = replace(
+        image, width=min(image.width, LONGEST_SIDE), height=min(image.height, LONGEST_SIDE)
+    )
+    image = replace(image, tokens=count_image_tokens(image, part=part))
+    return part if image == part.image else replace(part, reference=image.reference)
+
+
+def count_image_tokens(image: Image, *, part: FilePart) -> int:
+    """Return the tokens of an image, as those of an upload or of an API client are counted."""
+    label = image.url
+    if image.line >= NAMED_LINE:
+        name = IMAGE_NAME if parse_result_image(part)[0] else part.name
+        label = build_file_label(name, limit=LONGEST_FILE_NAME)
+    pixels = image.width * image.height
+    tokens = pixels // PIXELS_PER_TOKEN if pixels else settings.GATEWAY_IMAGE_TOKENS
+    return compute_image_tokens(tokens, label=label) if label or pixels else tokens
 
 
 def leave_out_images_over_limit(

@@ -39,6 +39,25 @@ def needs_image_copy(data: bytes) -> bool:
     return find_in_webp(data)
 
 
+def measure_image(data: bytes) -> tuple[int, int]:
+    """Return width and height in pixels that an image states; zeros if it states none."""
+    if data.startswith(b"\x89PNG"):
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    if data.startswith(b"GIF8"):
+        return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+    if data.startswith(b"RIFF"):
+        return measure_webp(data[12:16], data[20:30])
+    for code, start, _ in iterate_segments(data):
+        if code in SIZES:
+            return measure_segment(data, start)
+    return 0, 0
+
+
+def measure_segment(data: bytes, start: int) -> tuple[int, int]:
+    """Return width and height of the segment of a JPEG that states them."""
+    return int.from_bytes(data[start + 3 : start + 5]), int.from_bytes(data[start + 1 : start + 3])
+
+
 def is_too_wide(width: int, height: int) -> bool:
     """Return True if a side is longer than that of copies."""
     return max(width, height) > LONGEST_SIDE
@@ -81,12 +100,8 @@ def iterate_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 def find_in_jpeg(data: bytes) -> bool:
     """Return True for a JPEG that needs a copy."""
     for code, start, end in iterate_segments(data):
-        if code in SIZES:
-            height, width = (
-                int.from_bytes(data[start + place : start + place + 2]) for place in (1, 3)
-            )
-            if is_too_wide(width, height):
-                return True
+        if code in SIZES and is_too_wide(*measure_segment(data, start)):
+            return True
         is_known = any(
             code == known and data.startswith(head, start) for known, head in (JFIF, ICC, ADOBE)
         )

@@ -30,7 +30,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
 IMAGE = StoredFile.Kind.IMAGE
-NAME = "image"
+NAME = attach.IMAGE_NAME
 
 
 @dataclass(frozen=True, slots=True)

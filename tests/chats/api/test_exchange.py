@@ -7,6 +7,7 @@ import json
 import uuid
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -27,13 +28,14 @@ from chats.models import (
     MessageImage,
 )
 from chats.prompt.stored_messages import MATCHED
-from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.images import Image, parse_image_reference
 from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from contextpolicy.models import AuditEvent
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import bring, brought, refused, send
 from tests.chats.api.programs import Program
+from tests.chats.files.sample_files import make_png
 from tests.support.chat_messages import activate_compaction, fill_with_every_kind
 from tests.support.exchange_files import (
     PNG,
@@ -385,6 +387,52 @@ def test_a_bundle_may_have_thousands_of_images(of_alice: Program) -> None:
     made = brought(of_alice, held.getvalue())
     assert made["losses"] == []
     assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1_100
+
+
+@pytest.mark.parametrize("has_bytes", [True, False])
+@pytest.mark.parametrize(
+    ("claimed", "name", "expected", "pixels"),
+    [
+        (Image(1, sha256=PNG_HASH, size=1), "", 1_000, ""),
+        (Image(999_999, "low", sha256=PNG_HASH, size=1), "", 1_000, ""),
+        (Image(0, url="https://example.com/a.png"), "", 1_000, ""),
+        (Image(1, sha256=PNG_HASH, size=1, line=2), "a.png", 1_000, "0x0"),
+        (Image(1, sha256=PNG_HASH, size=1, line=2, width=1, height=1), "a.png", 1_706, "1600x800"),
+        (
+            Image(1, sha256=PNG_HASH, size=1, line=2, width=99_999, height=99_999),
+            "a.png",
+            1_706,
+            "1600x800",
+        ),
+    ],
+)
+def test_an_import_counts_the_tokens_of_images_itself(
+    has_bytes: bool, claimed: Image, name: str, expected: int, pixels: str, of_alice: Program
+) -> None:
+    data = make_png(1_600, 800)
+    claimed = replace(claimed, sha256=claimed.sha256 and hashlib.sha256(data).hexdigest())
+    part = {"type": "file", "mediaType": "image/png", "filename": name, "url": claimed.reference}
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr(
+            "history.jsonl", join_json_lines({"id": "a", "role": "user", "parts": [part]})
+        )
+        archive.writestr("meta.json", META)
+        if has_bytes and claimed.sha256:
+            archive.writestr(f"images/{claimed.sha256}.png", data)
+    made = brought(of_alice, held.getvalue())
+    row = Message.objects.get(branch__chat=made["chat"])
+    image = parse_image_reference(row.parts[0]["reference"])
+    assert image is not None
+    if not has_bytes and claimed.width:
+        # Only the limit of copies is known.
+        side = min(claimed.width, 2_048)
+        expected, pixels = max(side * side // 750, 90), f"{side}x{side}"
+    assert image.tokens == expected
+    assert pixels in row.parts[0]["reference"]
+    assert not (has_bytes and claimed.sha256) or image.size == len(data)
+    assert row.token_count is not None
+    assert row.token_count >= expected
 
 
 def with_entries(bundle: bytes, **entries: bytes) -> bytes:
