@@ -8,7 +8,11 @@ from typing import IO, NamedTuple
 import puremagic
 from django.utils.translation import gettext_noop
 
+from chats.files.rtf_documents import BEGINNING
 from chats.files.storage import CHUNK_BYTES
+from chats.files.text_encodings import find_wide_encoding
+from chats.files.unreadable_files import OLE_BEGINNING, is_protected_document
+from chats.files.web_archives import is_web_archive
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile
 from chats.record.images import detect_media_type
@@ -26,6 +30,9 @@ OFFICE_ENTRIES = {
     rb"word/document\d*\.xml": (Kind.DOCX, f"{OFFICE}wordprocessingml.document"),
     rb"xl/workbook\.xml": (Kind.XLSX, f"{OFFICE}spreadsheetml.sheet"),
 }
+# A document that is protected with a password says nothing about its kind.
+PROTECTED = OFFICE_ENTRIES[rb"word/document\d*\.xml"]
+PROTECTED_TYPES = {".xlsx": OFFICE_ENTRIES[rb"xl/workbook\.xml"]}
 # Media types of texts by file extension; any other text is plain.
 TEXT_TYPES = {
     ".csv": (Kind.CSV, "text/csv"),
@@ -87,15 +94,18 @@ def detect_file_kind(file: IO[bytes], *, name: str) -> FileKind:
     """
     file.seek(0)
     head = file.read(CHUNK_BYTES)
-    found = detect_binary_kind(file, head) or detect_text_kind(file, head, name=name)
+    found = detect_binary_kind(file, head, name=name) or detect_text_kind(file, head, name=name)
     file.seek(0)
     if found is None:
         raise FileKindRefused(name=name)
     return found
 
 
-def detect_binary_kind(file: IO[bytes], head: bytes) -> FileKind | None:
-    """Return the kind of an image, a PDF or an Office file; None for any other content."""
+def detect_binary_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | None:
+    """Return the kind of an image, a PDF or an Office file; None for any other content.
+
+    The extension of `name` decides between documents that are protected with a password.
+    """
     if image := detect_media_type(head):
         return FileKind(Kind.IMAGE, image)
     # Some servers and programs write a byte order mark or line ends before the content.
@@ -103,6 +113,11 @@ def detect_binary_kind(file: IO[bytes], head: bytes) -> FileKind | None:
     types = {match.mime_type for match in match_signatures(begin)}
     if "application/pdf" in types and begin.startswith(b"%PDF-"):
         return FileKind(Kind.PDF, "application/pdf")
+    # Pictures in it can be bytes that no text has.
+    if begin.startswith(BEGINNING):
+        return FileKind(Kind.DOCX, "application/rtf")
+    if head.startswith(OLE_BEGINNING) and is_protected_document(file):
+        return FileKind(*PROTECTED_TYPES.get(PurePosixPath(name).suffix.lower(), PROTECTED))
     if not head.startswith(b"PK\x03\x04"):
         return None
     size = file.seek(0, 2)
@@ -134,26 +149,25 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
         return None
     if HTML.match(begin):
         return FileKind(Kind.HTML, "text/html")
+    if is_web_archive(begin):
+        return FileKind(Kind.HTML, "multipart/related")
     ending = PurePosixPath(name).suffix.lower()
     return FileKind(*TEXT_TYPES.get(ending, (Kind.TEXT, "text/plain")))
 
 
 def decode_beginning(head: bytes) -> bytes:
-    """Return the first bytes of a text without a byte order mark. UTF-16 is converted to UTF-8."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return head.decode("utf-16", "replace").encode()
+    """Return the first bytes of a text in UTF-8, or an older encoding, without a mark."""
+    if wide := find_wide_encoding(head):
+        return head.decode(wide, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
     return head.removeprefix(codecs.BOM_UTF8)
 
 
 def is_text(file: IO[bytes], head: bytes) -> bool:
-    """Return True if the whole file is text.
-
-    It may be in UTF-8, UTF-16 with a byte order mark, or a national encoding.
-    """
-    # In all other encodings a control character is a byte that is part of no other character.
-    decoder = None
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    """Return True if the whole file is text: in Unicode, or a national encoding."""
+    # In all encodings with one or more bytes for a character, a control character is a byte that is
+    # part of no other character.
+    wide = find_wide_encoding(head)
+    decoder = codecs.getincrementaldecoder(wide)("replace") if wide else None
     file.seek(0)
     while piece := file.read(CHUNK_BYTES):
         if decoder is not None:

@@ -7,6 +7,7 @@ worker. It imports neither Django nor settings. Its output is one JSON object: t
 or the code of a failure. For images it writes a smaller copy without metadata to `IMAGE`.
 """
 
+import codecs
 import json
 import re
 import sys
@@ -18,10 +19,12 @@ from chats.files import pdf_documents
 from chats.files.html_pages import read_html
 from chats.files.image_copies import shrink_image
 from chats.files.pdf_documents import DAMAGED_PAGE, count_pdf_pages, read_pdf
+from chats.files.rtf_documents import BEGINNING, read_rtf
 from chats.files.text_encodings import decode_text
 from chats.files.unreadable_files import UnreadableFile, check_archive
+from chats.files.web_archives import HEADER_BYTES, is_web_archive, read_web_archive
 from chats.files.word_documents import read_word_lines
-from chats.files.workbooks import DAMAGED_SHEET, read_xlsx
+from chats.files.workbooks import DAMAGED_COMMENTS, DAMAGED_SHEET, read_xlsx
 from chats.memory.search.words import split_words
 
 if sys.platform != "win32":
@@ -58,10 +61,25 @@ def read_plain_text(path: Path) -> Iterator[Piece]:
 
 
 def read_docx(path: Path) -> Iterator[Piece]:
-    """Yield the paragraphs, tables and notes of a Word document in order."""
+    """Yield the paragraphs, tables and notes of a Word or RTF document in order."""
+    begin = read_beginning(path).lstrip()
+    if begin.startswith(BEGINNING):
+        yield from read_rtf(path)
+        return
     check_archive(path)
     for line in read_word_lines(path):
         yield 0, line
+
+
+def read_page(path: Path) -> Iterator[Piece]:
+    """Yield the visible text of a web page, or of the pages of a web archive."""
+    yield from (read_web_archive if is_web_archive(read_beginning(path)) else read_html)(path)
+
+
+def read_beginning(path: Path) -> bytes:
+    """Return the first bytes of a file, without a byte order mark."""
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES).removeprefix(codecs.BOM_UTF8)
 
 
 # Characters that are left out: soft hyphens, which only layouts need and which hide words from
@@ -72,7 +90,7 @@ UNSEEN = re.compile(f"({FLAG})|[\u00ad\U000e0000-\U000e007f]")
 READERS = {
     "text": read_plain_text,
     "csv": read_plain_text,
-    "html": read_html,
+    "html": read_page,
     "pdf": read_pdf,
     "docx": read_docx,
     "xlsx": read_xlsx,
@@ -127,7 +145,7 @@ def split_chunks(text: str) -> list[str]:
 def has_words(text: str) -> bool:
     """Return True if a text has content other than page and sheet headings and damage notes."""
     said = re.sub(r"^\[(?:Pages?|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
-    for note in (DAMAGED_PAGE, DAMAGED_SHEET):
+    for note in (DAMAGED_PAGE, DAMAGED_SHEET, DAMAGED_COMMENTS):
         said = said.replace(note, "")
     return re.search(r"\w", said) is not None
 

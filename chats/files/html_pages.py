@@ -72,11 +72,15 @@ class TextOfPage(HTMLParser):
 
 
 def read_html(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the visible text of a web page: the rows of tables as lines, and alternative texts."""
+    """Yield the visible text of a web page."""
+    yield 0, format_page_text(decode_text(path.read_bytes(), is_page=True))
+
+
+def format_page_text(source: str) -> str:
+    """Return the visible text of a page: the rows of tables as lines, and alternative texts."""
     page = TextOfPage()
-    source = decode_text(path.read_bytes(), is_page=True)
     page.feed(source.replace(BORDER, " ").replace(SPACE, " "))
     page.close()
     text = " | ".join(cell.strip() for cell in "".join(page.texts).split(BORDER))
     lines = (" ".join(line.split()).replace(SPACE, " ").rstrip() for line in text.split("\n"))
-    yield 0, "\n".join(line for line in lines if line)
+    return "\n".join(line for line in lines if line)

@@ -6,6 +6,7 @@ Western European encodings are not guessed, because they differ too little: they
 
 import codecs
 import re
+import unicodedata
 
 # The bytes from which an encoding is guessed, and in which a page states it.
 SAMPLE_BYTES = 64 * 1024
@@ -40,21 +41,56 @@ WESTERN = frozenset({"cp1250", "cp1252"})
 SHORT = 24
 # A damaged text in UTF-8 has at least this number of other characters for each invalid byte.
 LETTERS_PER_ERROR = 10
+# The categories of code points that texts do not contain: unassigned ones, halves of characters and
+# those for private use. Control characters are checked where the kind of a file is detected.
+UNASSIGNED = frozenset({"Cn", "Co", "Cs"})
+PRINTABLE = bytes([*range(0x20, 0x7F), *b"\t\r\n"])
 ASCII = re.compile("[\x00-\x7f]+")
 # Characters that a text has if it is not Chinese.
 NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 
-def decode_text(data: bytes, *, is_page: bool = False) -> str:
-    """Decode the bytes of a text, or of a web page, which may state its encoding."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
+def decode_text(data: bytes, *, is_page: bool = False, stated: str = "") -> str:
+    """Decode the bytes of a text, or of a web page, which may state its encoding.
+
+    `stated`: the label of the encoding that something other than the page states.
+    """
+    if wide := find_wide_encoding(data[:SAMPLE_BYTES]):
+        return data.decode(wide, "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        stated = find_stated_encoding(data) if is_page else ""
-        encoding = stated or find_damaged_unicode(data) or guess_encoding(data)
+        named = find_page_encoding(stated) or (find_stated_encoding(data) if is_page else "")
+        encoding = named or find_damaged_unicode(data) or guess_encoding(data)
         return data.decode(encoding, "replace")
+
+
+def find_wide_encoding(head: bytes) -> str:
+    """Return the codec of a text whose characters have two or four bytes; otherwise empty.
+
+    `head`: the beginning of the text. Without a byte order mark, it must consist of assigned
+    characters in UTF-16. Bytes of other files hardly ever do.
+    """
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    # Other encodings have no such byte. Spaces and line ends have one in UTF-16.
+    if b"\0" not in head:
+        return ""
+    zeros = {"utf-16-le": head[1::2].count(0), "utf-16-be": head[::2].count(0)}
+    order = max(zeros, key=zeros.__getitem__)
+    others = head.translate(None, b"\0")
+    is_latin = len(others.translate(None, PRINTABLE)) < len(others) // 10
+    # Latin letters in UTF-16 are pairs with such a byte. Any pair of them is a Chinese character.
+    if is_latin and zeros[order] < len(head) // 4:
+        return ""
+    try:
+        # The sample can end within a character.
+        text = codecs.getincrementaldecoder(order)().decode(head)
+    except UnicodeDecodeError:
+        return ""
+    return "" if UNASSIGNED.intersection(map(unicodedata.category, set(text))) else order
 
 
 def find_damaged_unicode(data: bytes) -> str:
@@ -79,7 +115,12 @@ def find_stated_encoding(page: bytes) -> str:
     stated = DECLARED.match(head) or STATED.search(head)
     if stated is None:
         return ""
-    label = stated[1].decode("ascii").lower()
+    return find_page_encoding(stated[1].decode("ascii"))
+
+
+def find_page_encoding(label: str) -> str:
+    """Return the Python codec of a label. Empty if it is unknown or not in `PAGE_ENCODINGS`."""
+    label = label.lower()
     try:
         name = codecs.lookup(LABELS.get(label, label)).name
     except LookupError:

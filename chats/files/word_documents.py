@@ -20,6 +20,10 @@ PARTS = (
     r"word/endnotes\d*\.xml",
     r"word/comments\d*\.xml",
 )
+# The headers and footers of sections, and of their first, left and right pages.
+MARGINS = {"Header: ": r"word/header\d*\.xml", "Footer: ": r"word/footer\d*\.xml"}
+# The maximum number of different lines of headers and footers.
+MOST_MARGIN_LINES = 1_000
 # The main namespace, also of strict documents, and that of formulas.
 WORDS = ("/wordprocessingml/2006/main", "/ooxml/wordprocessingml/main")
 FORMULAS = ("/officeDocument/2006/math", "/ooxml/officeDocument/math")
@@ -205,18 +209,31 @@ def parse_columns(text: str, *, default: int) -> int:
 def read_word_lines(path: Path) -> Iterator[str]:
     """Yield the paragraphs and table rows of a Word document, then its notes and comments.
 
-    Raises the errors of `zipfile` and `expat`, and `DocumentTypeFound`.
+    The different lines of headers and footers follow. Raises the errors of `zipfile` and `expat`,
+    and `DocumentTypeFound`.
     """
     with zipfile.ZipFile(path) as archive:
         names = sorted(set(archive.namelist()))
         for pattern in PARTS:
             for name in [name for name in names if re.fullmatch(pattern, name)][:1]:
-                text = TextOfDocument()
-                parser = text.create_parser()
-                with archive.open(name) as part:
-                    while piece := part.read(CHUNK_BYTES):
-                        parser.Parse(piece)
-                        yield from text.lines
-                        text.lines.clear()
-                parser.Parse(b"", True)  # noqa: FBT003  # the signature of expat
-                yield from text.lines
+                yield from iterate_part_lines(archive, name)
+        for beginning, pattern in MARGINS.items():
+            lines: dict[str, None] = {}
+            for name in [name for name in names if re.fullmatch(pattern, name)]:
+                for line in iterate_part_lines(archive, name):
+                    if line.strip() and len(lines) < MOST_MARGIN_LINES:
+                        lines[line] = None
+            yield from (f"{beginning}{line}" for line in lines)
+
+
+def iterate_part_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
+    """Yield the lines of one part of a Word document. Raises the errors of `read_word_lines`."""
+    text = TextOfDocument()
+    parser = text.create_parser()
+    with archive.open(name) as part:
+        while piece := part.read(CHUNK_BYTES):
+            parser.Parse(piece)
+            yield from text.lines
+            text.lines.clear()
+    parser.Parse(b"", True)  # noqa: FBT003  # the signature of expat
+    yield from text.lines

@@ -6,10 +6,14 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
+from chats.files.cell_comments import read_cell_comments
 from chats.files.unreadable_files import check_archive
+from chats.files.word_documents import DocumentTypeFound
 
 DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
+DAMAGED_COMMENTS = "(The comments of this sheet are damaged and could not be read.)"
 # The sheets of a workbook, and a cell with a formula and without a value. Cells of the type `str`
 # have an empty text as their value.
 SHEET_ENTRY = re.compile(r"xl/worksheets/[^/]+\.xml", re.IGNORECASE)
@@ -102,12 +106,25 @@ def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
     check_archive(path)
     sheets = open_sheets(path, has_values=True)
     of_formulas = open_sheets(path, has_values=False) if lacks_values(path) else sheets
-    for sheet, formulas in zip(sheets, of_formulas, strict=True):
-        yield 0, format_sheet_heading(sheet)
-        try:
-            for values in iter_sheet_rows(sheet, formulas=formulas):
-                if any(values):
-                    yield 0, "\t".join(values).rstrip() + "\n"
-        except (ValueError, TypeError, KeyError, IndexError):
-            # One damaged sheet does not hide the others.
-            yield 0, f"{DAMAGED_SHEET}\n"
+    with zipfile.ZipFile(path) as archive:
+        for sheet, formulas in zip(sheets, of_formulas, strict=True):
+            yield 0, format_sheet_heading(sheet)
+            try:
+                for values in iter_sheet_rows(sheet, formulas=formulas):
+                    if any(values):
+                        yield 0, "\t".join(values).rstrip() + "\n"
+            except (ValueError, TypeError, KeyError, IndexError):
+                # One damaged sheet does not hide the others.
+                yield 0, f"{DAMAGED_SHEET}\n"
+            yield from ((0, line) for line in iterate_comment_lines(archive, sheet))
+
+
+def iterate_comment_lines(archive: zipfile.ZipFile, sheet: Any) -> Iterator[str]:
+    """Yield a line for each comment of a sheet. Damaged comments do not hide the cells."""
+    try:
+        # The library keeps the entry of the sheet only here.
+        for comment in read_cell_comments(archive, sheet._worksheet_path):  # noqa: SLF001  # as above
+            author = f" by {format_cell_value(comment.author)}" if comment.author else ""
+            yield f"Comment on {comment.cell}{author}: {comment.text}\n"
+    except (expat.ExpatError, DocumentTypeFound, zipfile.BadZipFile):
+        yield f"{DAMAGED_COMMENTS}\n"
