@@ -294,7 +294,7 @@ def make_image_copy(data: bytes) -> tuple[Bytes | None, dict[str, Any]]:
         if found.get("code"):
             return None, found
         given = hashlib.sha256(data).hexdigest()
-        return Bytes(found["media_type"], copy.read_bytes(), given), found
+        return Bytes(found["media_type"], copy.read_bytes(), given, len(data)), found
 
 
 def pause() -> None:

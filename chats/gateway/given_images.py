@@ -50,7 +50,7 @@ def copy_given_images(said: Conversation, *, user: User, choice: ChosenModel) ->
     if not said.images:
         return said
     known = find_known_images(user, said.images)
-    copies = load_known_copies(known)
+    copies = load_known_copies(known, given=said.images)
     size = 0
     for sha256, image in said.images.items():
         if sha256 in copies or known.get(sha256) == 0:
@@ -76,15 +76,17 @@ def find_known_images(user: User, hashes: Collection[str]) -> dict[str, int]:
     return found | {sha256: 0 for _, sha256, _ in rows if sha256 in hashes}
 
 
-def load_known_copies(known: Mapping[str, int]) -> dict[str, Bytes]:
+def load_known_copies(known: Mapping[str, int], *, given: Mapping[str, Bytes]) -> dict[str, Bytes]:
     """Return the stored copies of `find_known_images`, by the hash in the request.
 
-    Copies that were just erased are left out.
+    `given`: the images of the request. Copies that were just erased are left out.
     """
-    rows = MessageImage.objects.in_bulk([pk for pk in known.values() if pk])
+    # A copy can also be known by its own hash. Then its original is not in the request.
+    ids = {sha256: pk for sha256, pk in known.items() if pk and sha256 in given}
+    rows = MessageImage.objects.in_bulk(list(ids.values()))
     return {
-        sha256: Bytes(rows[pk].media_type, bytes(rows[pk].data), sha256)
-        for sha256, pk in known.items()
+        sha256: Bytes(rows[pk].media_type, bytes(rows[pk].data), sha256, len(given[sha256].data))
+        for sha256, pk in ids.items()
         if pk in rows
     }
 

@@ -112,7 +112,7 @@ def read_given_files(
                 row, chunks = read_given(given, sha256=sha256, user=user, counter=counter)
                 known[sha256], unsaved[row.pk] = row, (row, chunks)
         rows = [known[sha256] for sha256 in hashes]
-        check_item_files(item, rows=rows, choice=choice)
+        check_item_files(item, said=said, rows=rows, choice=choice)
         texts = {pk: "".join(chunk.text for chunk in chunks) for pk, (_, chunks) in unsaved.items()}
         made = attach.attach_rows(rows, values=choice.values, model=choice.model, texts=texts)
         parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
@@ -217,7 +217,7 @@ def attach_documents(
         return ItemFiles(item, [])
     hashes = list_given_hashes(held)
     known = {row.sha256: row for row in select_rows(user, map(get_document_hash, held))}
-    check_item_files(item, rows=[*known.values()], choice=choice)
+    check_item_files(item, said=said, rows=[*known.values()], choice=choice)
     if any(sha256 not in known for sha256 in hashes):
         raise FileNotFound
     rows = [known[sha256] for sha256 in hashes]
@@ -234,14 +234,21 @@ def attach_documents(
     return ItemFiles(Item(item.role, parts), list(found.values()))
 
 
-def check_item_files(item: Item, *, rows: Sequence[StoredFile], choice: ChosenModel) -> None:
+def check_item_files(
+    item: Item, *, said: Conversation, rows: Sequence[StoredFile], choice: ChosenModel
+) -> None:
     """Raise the refusals of `attach.check_file_policy` for the images and documents of a message.
 
-    `rows`: its documents.
+    `rows`: its documents. The size of an image is that of the original that the client sent.
     """
     held = (part.image for part in item.parts if isinstance(part, FilePart))
+    originals = {sha256: image.given_size for sha256, image in said.images.items()}
     facts = [FileFacts(row.name, row.kind, row.size) for row in rows]
-    facts += [FileFacts(IMAGE, IMAGE, image.size) for image in held if image is not None]
+    facts += [
+        FileFacts(IMAGE, IMAGE, originals.get(image.sha256) or image.size)
+        for image in held
+        if image is not None
+    ]
     attach.check_file_policy(facts, values=choice.values, model=choice.model)
 
 

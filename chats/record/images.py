@@ -16,12 +16,14 @@ PAGE = 500
 class Bytes:
     """The media type and bytes of an image that is not stored yet.
 
-    `given_sha256`: the hash of the original if the image is a copy, otherwise empty.
+    `given_sha256` and `given_size`: the hash and the number of bytes of the original if the image
+    is a copy, otherwise empty and 0.
     """
 
     media_type: str
     data: bytes
     given_sha256: str = ""
+    given_size: int = 0
 
     @property
     def data_url(self) -> str:

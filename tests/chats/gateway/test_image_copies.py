@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -144,6 +144,32 @@ def test_a_policy_limits_the_image_that_the_client_sent(program: GatewayClient) 
     assign_policy(policy=policy, level="instance", actor="system", now=now)
     response = program.ask(ask_about_photo(PHOTO + bytes(1_100_000) + b"x"))
     assert response.json["error"]["code"] == "file_too_large_for_policy"
+
+
+def test_a_policy_limits_the_original_of_a_known_image_too(program: GatewayClient) -> None:
+    photo = PHOTO + bytes(1_100_000) + b"x"
+    first = program.ask(ask_about_photo(photo))
+    assert MessageImage.objects.get().owned.size < 1_000_000
+    now = timezone.now()
+    # The lowest limit of all levels applies.
+    group = Group.objects.create(name="All")
+    group.user_set.add(first.chat.owner)
+    for slug, number, target in (("tiny", 1, {}), ("large", 20, {"group": group})):
+        values = {"file_mebibytes": number, "files_per_message": number}
+        policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
+        level = "group" if target else "instance"
+        assign_policy(policy=policy, level=level, actor="system", now=now, **target)
+    again = [user("Something else"), assistant("Yes?"), *ask_about_photo(photo)]
+    assert program.ask(again).json["error"]["code"] == "file_too_large_for_policy"
+    # Messages that are stored already stay.
+    again = ask_about_photo(photo, assistant(first.text), user("And now?"))
+    assert program.ask(again).headers["X-Context-Decision"] == "continue"
+    several = build_image_message(build_image_url(PNG))
+    several["content"].append({"type": "image_url", "image_url": {"url": build_image_url()}})
+    several["content"].append(
+        {"type": "image_url", "image_url": {"url": build_image_url(PNG + b"1")}}
+    )
+    assert program.ask([several]).json["error"]["code"] == "too_many_files"
 
 
 def test_a_request_that_is_passed_through_stays_unchanged(
