@@ -19,6 +19,7 @@ from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
+from chats.providers.learned_options import get_learned_options
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine.messages.messages import Message, Summary, extract_message_text
 from contextpolicy.engine.messages.segments import format_prompt_json
@@ -322,6 +323,7 @@ class Calls:
             messages=messages,
             max_output_tokens=most + call.room,
             stream=not self.spec.cannot_stream,
+            known=get_learned_options(self.spec),
         )
         account = model_choice.get_model_account(self.spec)
         written = running_summaries.here.wait_for(

@@ -14,6 +14,7 @@ from chats.prompt.prompt_skills import build_skill_notes, list_prompt_skills
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
+from chats.providers.learned_options import get_learned_options
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import images, receipts
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, is_compressed
@@ -135,6 +136,7 @@ def build_prompt(
             cache_marks=assembled.cache_marks if values.cache_marks else (),
             thinking=choice.model.thinking,
             origin=model_choice.get_model_origin(choice.model),
+            known=get_learned_options(choice.model),
         ),
         account=account,
         effective=choice.effective,

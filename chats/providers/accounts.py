@@ -171,6 +171,9 @@ def save_provider_account(
         key_event = _set_key(account, key, forget=forget_key or moved, had=bool(old_key))
         account.paused_until, account.paused_reason = None, ""
         account.save()
+        if before.get("base_url") != account.base_url:
+            # Another server may accept what this one refused.
+            ModelSpec.objects.filter(provider=account.slug).update(learned_options={})
         data: dict[str, Any] = {"provider": account.slug, "key": key_event}
         data["changes"] = diff_policy_values(
             before, {name: getattr(account, name) for name in ACCOUNT_FIELDS}

@@ -17,6 +17,7 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.failures import parse_response_failure
 from chats.providers.kinds import strip_api_version
+from chats.providers.learned_options import LearnedHere
 from chats.providers.output_limits import find_lower_limit, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
@@ -40,7 +41,7 @@ class AnthropicProvider(HttpProvider):
         super().__init__(timeouts)
         self._has_key = bool(api_key)
         # The limits of output tokens of models that refused a request, by model.
-        self._output_limits: dict[str, int] = {}
+        self._output_limits: LearnedHere[int] = LearnedHere()
         self._client = AsyncAnthropic(
             base_url=strip_api_version(base_url),
             # Without a key, the package would look for one in the environment and in files. The
@@ -65,7 +66,9 @@ class AnthropicProvider(HttpProvider):
 
         Stores the limit only if it opened a response: an error can repeat text of a client.
         """
-        sent = limit_output(request, self._output_limits.get(request.model))
+        known = request.known.get("most_output")
+        most = self._output_limits.get(request.model) or (known if isinstance(known, int) else None)
+        sent = limit_output(request, most)
         try:
             return await self._send_until(sent, deadlines)
         except anthropic.APIStatusError as error:
@@ -77,7 +80,8 @@ class AnthropicProvider(HttpProvider):
             response = await self._send_until(limit_output(request, found), deadlines)
         except anthropic.APIStatusError as error:
             raise self._convert(error, request) from None
-        self._output_limits[request.model] = found
+        self._output_limits.put(request.model, found)
+        request.sent.learned = {"most_output": found}
         return response
 
     async def _send_until(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:

@@ -67,9 +67,13 @@ class StateTask:
 
 @dataclass(slots=True)
 class SentBody:
-    """The SHA-256 of a request body as sent. Empty until a response starts."""
+    """The SHA-256 of a request body as sent. Empty until a response starts.
+
+    `learned`: the options of the request, if the server refused others first and then accepted it.
+    """
 
     sha256: str = ""
+    learned: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,8 @@ class ProviderRequest:
     prefill: PrefillStyle = ""
     # The requested model as provider/model. Servers get back only the extra fields of this model.
     origin: str = ""
+    # Options that the server refused before, see `learned_options`. Not part of the request.
+    known: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     # Set by adapters that send bytes; not part of the request.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
 

@@ -124,6 +124,8 @@ class ReplyCollector:
         self.first_token_at: datetime | None = None
         # SHA-256 of the bytes sent. Empty if none were sent, or no response arrived.
         self.body_sha256 = ""
+        # Options of the request that the server refused otherwise, see `learned_options`.
+        self.learned: Mapping[str, object] = {}
         # The requested model, as named in the extras of its calls.
         self.origin = ""
         # The beginning of the reply, if a client wrote it.
@@ -155,6 +157,7 @@ class ReplyCollector:
         finally:
             self.take_rest()
             self.body_sha256 = request.sent.sha256
+            self.learned = request.sent.learned
 
     def prepare_log(self, request: ProviderRequest) -> None:
         """Prepare the collection of log probabilities if the request asks for them."""

@@ -6,7 +6,7 @@ client; `reading` reads the response.
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import httpx2
@@ -17,6 +17,7 @@ from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.call_ids import IdForm, find_required_form
 from chats.providers.chunks import ReplyReader
 from chats.providers.failures import is_validation_failure, parse_response_failure
+from chats.providers.learned_options import LearnedHere
 from chats.providers.output_limits import find_lower_limit, limit_output
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.refused_fields import find_refused_fields
@@ -61,7 +62,7 @@ class OpenAIProvider(HttpProvider):
         super().__init__(timeouts)
         self._has_key = bool(api_key)
         # Per model, because one account may serve models of several generations.
-        self._dialects: dict[str, _Dialect] = {}
+        self._dialects: LearnedHere[_Dialect] = LearnedHere()
         self._client = AsyncOpenAI(
             base_url=base_url,
             # The package requires a key. Without one, the header is removed below.
@@ -84,7 +85,8 @@ class OpenAIProvider(HttpProvider):
         Stores an adaptation only if it opened a response: an error can repeat text of a client, and
         later requests are of other users.
         """
-        known = dialect = self._dialects.get(request.model, _Dialect())
+        known = self._dialects.get(request.model) or _Dialect(**request.known)  # type: ignore[arg-type]  # checked values
+        dialect = known
         while True:
             try:
                 with provider_errors():
@@ -104,7 +106,8 @@ class OpenAIProvider(HttpProvider):
                 dialect = better
             else:
                 if dialect != known:
-                    self._dialects[request.model] = dialect
+                    self._dialects.put(request.model, dialect)
+                    request.sent.learned = asdict(dialect)
                 return response
 
     async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:

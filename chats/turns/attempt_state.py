@@ -129,6 +129,7 @@ class AttemptState:
             finish=call.finish,
             usage=call.usage,
             body_sha256=call.body_sha256,
+            learned=call.learned,
             receipt_id=call.receipt_id,
             runs_servers=call.ran_servers,
             first_token_at=call.first_token_at,

@@ -32,6 +32,8 @@ class StepResult:
     usage: Mapping[str, Any] = field(default_factory=dict)
     # SHA-256 of the request body as sent.
     body_sha256: str = ""
+    # Options to store with the model, see `providers.learned_options`.
+    learned: Mapping[str, Any] = field(default_factory=dict)
     receipt_id: uuid.UUID | None = None
     first_token_at: datetime | None = None
     error_code: str = ""

@@ -189,6 +189,9 @@ class ModelSpec(Stored):
         null=True, blank=True, editable=False, verbose_name=gettext_lazy("learned window")
     )
 
+    # Options that the server refused, and when that was learned. See `providers.learned_options`.
+    learned_options = models.JSONField(default=dict, db_default={}, editable=False)
+
     class Meta:
         verbose_name = gettext_lazy("model")
         verbose_name_plural = gettext_lazy("models")

@@ -30,6 +30,7 @@ from chats.prompt import model_choice
 from chats.providers import registry
 from chats.providers.base import PrefillStyle, ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
+from chats.providers.learned_options import get_learned_options
 from chats.record import images
 from chats.streams import connection
 from contextpolicy.engine.messages.messages import (
@@ -121,6 +122,7 @@ def build_passthrough_request(
         parameters=asked.parameters,
         images=collect_request_images(sent, wires),
         origin=model_choice.get_model_origin(model),
+        known=get_learned_options(model),
     )
 
 
