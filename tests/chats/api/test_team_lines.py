@@ -22,7 +22,9 @@ from tests.support.error_codes import read_status_and_code
 from tests.support.streamed_responses import read_stream
 from tests.support.team_endpoints import ANN, PLANNER
 
-COUNT = 5_000
+# A few full parts. One test has more messages.
+COUNT = 4 * lookup.PART
+MANY = 5_000
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +37,8 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> connection.Streams:
     return streams
 
 
-@pytest.fixture
-def long_chat(chat: Chat) -> Chat:
-    """Alice's chat with five thousand messages of two members."""
+def fill_chat(chat: Chat, count: int) -> Chat:
+    """Add messages of two members to an empty chat."""
     branch = chat.active_branch
     assert branch is not None
     now = timezone.now() - timedelta(hours=1)
@@ -51,11 +52,17 @@ def long_chat(chat: Chat) -> Chat:
             parts=[{"type": "text", "text": f"Line\n{seq}\u2028"}],
             created_at=now,
         )
-        for seq in range(1, COUNT + 1)
+        for seq in range(1, count + 1)
     )
-    Branch.objects.filter(pk=branch.pk).update(last_seq=COUNT)
-    Chat.objects.filter(pk=chat.pk).update(accepted_count=COUNT)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=count)
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=count)
     return chat
+
+
+@pytest.fixture
+def long_chat(chat: Chat) -> Chat:
+    """Alice's chat with several parts of messages."""
+    return fill_chat(chat, COUNT)
 
 
 def read(answer: Any) -> list[dict[str, Any]]:
@@ -75,8 +82,9 @@ def path(chat: Chat) -> str:
 
 @pytest.mark.requirement("S3.12", by="integrator")
 def test_five_thousand_messages_come_in_order_and_in_parts(
-    of_alice: Program, long_chat: Chat, monkeypatch: pytest.MonkeyPatch
+    of_alice: Program, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fill_chat(chat, MANY)
     parts: list[int] = []
     plain = lookup.load_next_messages
 
@@ -88,23 +96,23 @@ def test_five_thousand_messages_come_in_order_and_in_parts(
     monkeypatch.setattr(lookup, "load_next_messages", counted)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answer = of_alice.get(path(long_chat), stream="true")
+        answer = of_alice.get(path(chat), stream="true")
         assert parts == []
         with CaptureQueriesContext(database) as heard:
             rows = read(answer)
-    assert [row["id"] for row in rows] == [f"msg-{seq}" for seq in range(1, COUNT + 1)]
+    assert [row["id"] for row in rows] == [f"msg-{seq}" for seq in range(1, MANY + 1)]
     assert rows[1]["content"] == "Line\n2\u2028"
     assert rows[1]["speaker"] == PLANNER
     assert max(parts) == lookup.PART
     # The last batch is full, so one more query finds the end.
-    assert len(parts) == COUNT // lookup.PART + 1
+    assert len(parts) == MANY // lookup.PART + 1
     # One query per batch, and two for the read permission.
     assert len(heard) <= 3 * len(parts)
     messages = [q["sql"] for q in heard if "chats_message" in q["sql"]]
     assert len(messages) == len(parts)
     assert all(f"LIMIT {lookup.PART}" in statement for statement in messages)
     # A line has the same fields as an item of a page.
-    (first,) = of_alice.get(path(long_chat), limit=1).json()["data"]
+    (first,) = of_alice.get(path(chat), limit=1).json()["data"]
     assert rows[0] == first
 
 
