@@ -19,6 +19,7 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import parse_milliseconds, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
+from chats.exchange.trees import build_unreadable_tree, read_tree_messages
 from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
@@ -31,24 +32,9 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
     """Parse a DeepSeek conversation: a tree of nodes whose messages consist of fragments."""
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(
-            str(title or ""),
-            gettext_noop("The chat’s `mapping` is not an object. Export the chat again."),
-        )
+        return build_unreadable_tree(title)
     builder = Builder()
-    for own, node in mapping.items():
-        if not isinstance(node, Mapping):
-            builder.drop(f"message_dropped:{own[:80]}")
-            continue
-        parent = node.get("parent")
-        parent = parent if isinstance(parent, str) else None
-        builder.names_children(own, node.get("children"))
-        message = node.get("message")
-        if not isinstance(message, Mapping):
-            if message is not None:
-                builder.drop(f"message_dropped:{own[:80]}")
-            builder.skip(own, parent=parent)
-            continue
+    for own, parent, message in read_tree_messages(mapping, builder=builder):
         is_user, parts = parse_deepseek_parts(message, builder)
         for file in get_list_items(message.get("files")):
             if isinstance(file, Mapping):

@@ -6,7 +6,7 @@ github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open W
 (github.com/danny-avila/LibreChat, `client/src/hooks/Conversations/useExportConversation.ts`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -39,17 +39,10 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     mapping = chat["mapping"]
     title = chat.get("title")
     if not isinstance(mapping, Mapping):
-        return Unreadable(
-            str(title or ""),
-            gettext_noop("The chat’s `mapping` is not an object. Export the chat again."),
-        )
+        return build_unreadable_tree(title)
     builder = Builder()
-    for own, node in mapping.items():
-        if not isinstance(node, Mapping):
-            builder.drop(f"message_dropped:{own[:80]}")
-            continue
-        parse_chatgpt_node(own, node, builder=builder)
-        builder.names_children(own, node.get("children"))
+    for own, parent, message in read_tree_messages(mapping, builder=builder):
+        parse_chatgpt_message(own, message, parent=parent, builder=builder)
     source = str(chat.get("conversation_id") or chat.get("id") or "")
     source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
     current = chat.get("current_node")
@@ -59,15 +52,38 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     )
 
 
-def parse_chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None:
-    """Add a node of a ChatGPT conversation to the builder, or skip it if it has no message."""
-    parent = node.get("parent")
-    parent = parent if isinstance(parent, str) else None
-    message = node.get("message")
-    if not isinstance(message, Mapping):
+def build_unreadable_tree(title: object) -> Unreadable:
+    """Return the entry for a chat whose `mapping` is not an object."""
+    reason = gettext_noop("The chat’s `mapping` is not an object. Export the chat again.")
+    return Unreadable(str(title or ""), reason)
+
+
+def read_tree_messages(
+    mapping: Mapping[str, Any], *, builder: Builder
+) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
+    """Yield the id, the parent and the message of each node of a tree.
+
+    Tells the builder the children of each node. Nodes without a message are skipped.
+    """
+    for own, node in mapping.items():
+        if not isinstance(node, Mapping):
+            builder.drop(f"message_dropped:{own[:80]}")
+            continue
+        builder.names_children(own, node.get("children"))
+        parent, message = node.get("parent"), node.get("message")
+        parent = parent if isinstance(parent, str) else None
+        if isinstance(message, Mapping):
+            yield own, parent, message
+            continue
         if message is not None:
             builder.drop(f"message_dropped:{own[:80]}")
-        return builder.skip(own, parent=parent)
+        builder.skip(own, parent=parent)
+
+
+def parse_chatgpt_message(
+    own: str, message: Mapping[str, Any], *, parent: str | None, builder: Builder
+) -> None:
+    """Add a message of a ChatGPT conversation to the builder, or skip it if it is hidden."""
     author, about = message.get("author"), message.get("metadata")
     role = author.get("role") if isinstance(author, Mapping) else ""
     hidden = isinstance(about, Mapping) and about.get("is_visually_hidden_from_conversation")
