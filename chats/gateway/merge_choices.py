@@ -163,10 +163,13 @@ class MergedReplies:
 
 
 def split_events(piece: str) -> Iterator[str]:
-    """Yield the complete events of a piece of a stream."""
-    for event in piece.split("\n\n"):
+    """Yield the complete events of a piece of a stream, and a comment line after them."""
+    *events, rest = piece.split("\n\n")
+    for event in events:
         if event:
             yield f"{event}\n\n"
+    if rest:
+        yield rest
 
 
 def add_usages(usages: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:

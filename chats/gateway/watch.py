@@ -15,7 +15,8 @@ from chats.people import keys
 
 # Idle streams send a ping after this time, because proxies close silent connections.
 SILENCE_SECONDS = 20.0
-PING = ": waiting\n\n"
+# A comment without the blank line that ends an event: openai-go reports an empty event as an error.
+PING = ": waiting\n"
 
 
 async def call_database(call: Callable[[], Any]) -> Any:

@@ -72,7 +72,7 @@ class Answer:
     @property
     def chunks(self) -> list[dict[str, Any]]:
         """Return the JSON events of a stream."""
-        lines = [line.removeprefix("data: ") for line in self.body.split("\n\n") if line]
+        lines = [line.removeprefix("data: ") for line in self.body.split("\n") if line]
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     @property
