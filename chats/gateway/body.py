@@ -21,6 +21,7 @@ from chats.gateway.request_tools import (
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
 from contextpolicy.engine.strict_json import (
     build_unique_object,
+    has_more_levels,
     has_more_values,
     load_strict_json,
 )
@@ -139,26 +140,26 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
         ) from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
-    if any(UNSTORABLE.search(text) for text in iter_body_strings(body, depth=DEPTH)):
+    if has_more_levels(body, limit=DEPTH):
+        raise build_depth_error()
+    if any(map(UNSTORABLE.search, iter_body_strings(body))):
         # Agents read binary files and cut texts within a character, then resend that with every
         # later request. A refusal would end their session.
         return {sanitise_text(name): sanitise_value(said) for name, said in body.items()}
     return body
 
 
-def iter_body_strings(value: Any, *, depth: int) -> Iterator[str]:
-    """Yield every text of a value, including keys. Raises `InvalidRequest` if it is too deep."""
-    if depth < 0:
-        raise build_depth_error()
+def iter_body_strings(value: Any) -> Iterator[str]:
+    """Yield every text of a value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from iter_body_strings(inner, depth=depth - 1)
+            yield from iter_body_strings(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from iter_body_strings(inner, depth=depth - 1)
+            yield from iter_body_strings(inner)
 
 
 def build_depth_error() -> InvalidRequest:

@@ -25,12 +25,15 @@ from contextpolicy.engine.messages.messages import (
     WireMessage,
     format_image_text,
 )
+from contextpolicy.engine.strict_json import has_more_levels
 
 # The output limit of calls without one, because the API requires a limit.
 DEFAULT_OUTPUT = 4096
 LEAST_THINKING = 1024
 # The server's limit of cache breakpoints.
 MOST_MARKS = 4
+# Levels of the arguments of a call.
+MOST_LEVELS = 500
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _MARK = {"type": "ephemeral"}
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -179,6 +182,9 @@ def _arguments(call: ToolCallPart) -> dict[str, Any]:
     try:
         read = sanitise_value(read_server_json(call.arguments or "{}"))
     except (ValueError, RecursionError):
+        read = call.arguments
+    if has_more_levels(read, limit=MOST_LEVELS):
+        # Such a body could not be written.
         read = call.arguments
     return read if isinstance(read, dict) else {"arguments": read}
 

@@ -262,12 +262,13 @@ def clean_call_arguments(arguments: str) -> str:
     """
     try:
         found = load_strict_json(arguments, floats=float)
+        if not isinstance(found, dict):
+            return "{}"
+        if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
+            return json.dumps(sanitise_value(found), ensure_ascii=False)
     except (ValueError, RecursionError):
+        # Also objects that are nested too deep to replace their characters.
         return "{}"
-    if not isinstance(found, dict):
-        return "{}"
-    if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
-        return json.dumps(sanitise_value(found), ensure_ascii=False)
     return arguments
 
 

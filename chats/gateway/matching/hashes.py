@@ -28,6 +28,7 @@ from contextpolicy.engine.messages.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from contextpolicy.engine.strict_json import has_more_levels
 
 _THOUGHTS = re.compile(
     rf"[<\[](?P<slash>/?)(?P<name>{'|'.join(TAG_NAMES)}|details)"
@@ -36,6 +37,8 @@ _THOUGHTS = re.compile(
 )
 # Characters of a message's first line that its loose hash covers.
 LONGEST_BEGINNING = 200
+# Levels of arguments that are compared as values. Others are compared as text.
+LEVELS = 500
 # The forms of parts that a client adds to our reply with calls.
 IN_RESULTS = ("result", "image")
 
@@ -166,9 +169,11 @@ def normalise_hash_text(text: str) -> str:
 def parse_call_arguments(call: ToolCallPart) -> Any:  # JSON, or the text if it is invalid
     """Return the parsed arguments of a call, so that spaces and key order do not matter."""
     try:
-        return ["json", json.loads(call.arguments)]
+        found = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return ["text", call.arguments]
+    # Deeper values can be parsed, but not always be written for the hash.
+    return ["text", call.arguments] if has_more_levels(found, limit=LEVELS) else ["json", found]
 
 
 def _compute_hmac(before: str, said: Any) -> str:
