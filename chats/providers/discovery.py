@@ -122,13 +122,18 @@ def _models(body: bytes) -> dict[str, int | None]:
     try:
         answer = json.loads(body)
         # Together and GitHub Models answer with the list itself.
-        rows = answer if answer and isinstance(answer, list) else answer["data"]
-        models = {row["id"]: find_stated_window(row) for row in rows[:MAX_MODELS]}
+        # Ollama without models sends null.
+        rows = answer if answer and isinstance(answer, list) else answer["data"] or []
+        named = [row for row in rows[:MAX_MODELS] if _has_name(row)]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ProviderError("provider_protocol") from None
-    if not all(isinstance(name, str) for name in models):
+    if rows and not named:
         raise ProviderError("provider_protocol")
-    return models
+    return {row["id"]: find_stated_window(row) for row in named}
+
+
+def _has_name(row: object) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("id"), str) and bool(row["id"])
 
 
 def find_stated_window(row: Mapping[str, Any]) -> int | None:

@@ -104,6 +104,47 @@ def test_a_server_may_answer_with_the_list_itself() -> None:
     assert asyncio.run(run()) == {"m": 8192, "n": None}
 
 
+@pytest.mark.parametrize(
+    ("rows", "models"),
+    [
+        pytest.param(None, {}, id="ollama without models"),
+        pytest.param([], {}, id="none"),
+        pytest.param(
+            [{"object": "model"}, {"id": 5}, {"id": ""}, None, {"id": "m"}],
+            {"m": None},
+            id="bad rows",
+        ),
+    ],
+)
+def test_rows_without_a_name_are_skipped(rows: object, models: dict[str, int | None]) -> None:
+    async def run() -> dict[str, int | None]:
+        async def answer(writer: asyncio.StreamWriter) -> None:
+            await send_json(writer, {"object": "list", "data": rows})
+
+        async with stub_server(answer) as port:
+            return await list_models(
+                f"http://127.0.0.1:{port}/v1", "", allowed_private=[f"127.0.0.1:{port}"]
+            )
+
+    assert asyncio.run(run()) == models
+
+
+@pytest.mark.parametrize("rows", [[{"name": "m"}], {"a": 1}, 7])
+def test_a_list_without_any_name_is_no_list_of_models(rows: object) -> None:
+    async def run() -> None:
+        async def answer(writer: asyncio.StreamWriter) -> None:
+            await send_json(writer, {"object": "list", "data": rows})
+
+        async with stub_server(answer) as port:
+            with pytest.raises(ProviderError) as caught:
+                await list_models(
+                    f"http://127.0.0.1:{port}/v1", "", allowed_private=[f"127.0.0.1:{port}"]
+                )
+        assert caught.value.code == "provider_protocol"
+
+    asyncio.run(run())
+
+
 def test_S15_address_is_judged_before_any_call() -> None:
     with pytest.raises(AddressRefused):
         asyncio.run(list_models("http://169.254.169.254/v1", "sk-canary", allowed_private=()))
