@@ -53,6 +53,7 @@ EXPOSED = (
     "X-Context-Choices",
     "X-Context-Decision",
     "X-Context-Identity",
+    "X-Context-Items-Left-Out",
     "X-Context-Logprobs",
     "X-Context-Off",
     "X-Context-Parameters-Left-Out",

@@ -41,7 +41,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
         **parameters.select_provider_fields(sent, allowed=parameters.EMBEDDINGS),
         "model": model.name,
     }
-    headers = parameters.build_dropped_header(
+    headers = parameters.build_dropped_headers(
         parameters.list_dropped_fields(sent, allowed=parameters.EMBEDDINGS)
     )
     return provider_call.build_direct_response(

@@ -79,7 +79,10 @@ def list_dropped_fields(
     return tuple(fit[:MOST_NAMED])
 
 
-def build_dropped_header(names: Iterable[str]) -> dict[str, str]:
-    """Return the header that lists the dropped fields, if there are any."""
-    value = ", ".join(names)
-    return {"X-Context-Parameters-Left-Out": value} if value else {}
+def build_dropped_headers(
+    names: Iterable[str], *, tools: Iterable[str] = (), items: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the headers that list the dropped fields, and types of tools and items, if any."""
+    lists = {"Parameters": names, "Tools": tools, "Items": items}
+    values = {kind: ", ".join(listed) for kind, listed in lists.items()}
+    return {f"X-Context-{kind}-Left-Out": value for kind, value in values.items() if value}

@@ -316,8 +316,9 @@ def build_reply_response(
         **({"X-Context-Choices": ",".join(str(e.turn.pk) for e in placed)} if placed[1:] else {}),
         **({"Idempotent-Replayed": "true"} if first.decision == "repeat" else {}),
         "X-Context-Identity": sent.identity.source or "messages",
-        **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
-        **parameters.build_dropped_header(asked.dropped),
+        **parameters.build_dropped_headers(
+            asked.dropped, tools=asked.left_out, items=sent.conversation.left_out
+        ),
     }
     group = relay.ChoiceGroup()
     bodies = [

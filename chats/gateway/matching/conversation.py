@@ -87,6 +87,8 @@ class Conversation:
     prefill: str = ""
     is_marked: bool = False
     unsaved: tuple[tuple[StoredFile, Sequence[FileChunk]], ...] = ()
+    # Types of items of *Responses* that are not sent.
+    left_out: tuple[str, ...] = ()
 
 
 def parse_messages(messages: Any) -> Conversation:

@@ -93,9 +93,9 @@ def build_passthrough_response(
         for call in calls
     ]
     headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
-    if asked.left_out:
-        headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
-    headers |= parameters.build_dropped_header(asked.dropped)
+    headers |= parameters.build_dropped_headers(
+        asked.dropped, tools=asked.left_out, items=sent.conversation.left_out
+    )
     merged = merge_bodies(bodies, is_stream=asked.stream)
     return build_held_response(request, merged, is_stream=asked.stream, headers=headers)
 

@@ -154,7 +154,12 @@ def build_new_items(
             raise InvalidRequest(problem, param="items")
         unseal = partial(previous_response.decrypt_conversation, user=key.owner)
         said = items.parse_input_items(
-            given, earlier=earlier, unseal=unseal, is_optional=True, field="items"
+            given,
+            earlier=earlier,
+            unseal=unseal,
+            is_optional=True,
+            leaves_out=False,
+            field="items",
         )
     if said.system:
         problem = "Conversations do not store system texts. Send them as instructions with each "

@@ -1,6 +1,6 @@
 """Validates the fields of a request to /v1/responses."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from chats.gateway import body, parameters, request_tools
@@ -8,6 +8,7 @@ from chats.gateway.body import RequestFields
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
 from chats.gateway.responses import tools
+from chats.gateway.responses.tool_choice import choose_tools
 
 # Refused: fields of chat completions. Ignoring them would hide a mistake.
 ELSEWHERE = {
@@ -53,11 +54,8 @@ def validate_response_fields(
     others = {n: said for n, said in sent.items() if n not in OWN and n not in forbidden}
     passed = parameters.select_provider_fields(others)
     given = tools.parse_offered_tools(sent, hosted=hosted)
-    passed |= (
-        parse_tool_choice(sent, any_tools=bool(given.tools), hosted=hosted)
-        | parse_text_format(sent)
-        | parse_reasoning_effort(sent)
-    )
+    offered, choice = choose_tools(sent, given=given)
+    passed |= choice | parse_text_format(sent) | parse_reasoning_effort(sent)
     logprobs = parse_included_logprobs(sent)
     if not given.tools:
         passed = {name: said for name, said in passed.items() if name not in parameters.OF_TOOLS}
@@ -66,7 +64,7 @@ def validate_response_fields(
         stream=asked.stream,
         include_usage=False,
         max_output=body.parse_token_limit(sent, "max_output_tokens"),
-        tools=given.tools,
+        tools=offered,
         parameters=passed | logprobs,
         logprobs_field="include" if logprobs else "",
         dropped=(*parameters.list_dropped_fields(others), *forbidden),
@@ -135,30 +133,6 @@ def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     if value is not None and not isinstance(value, str):
         raise InvalidRequest("instructions must be a text.", param="instructions")
     return (value,) if value else ()
-
-
-def parse_tool_choice(
-    sent: Mapping[str, Any], *, any_tools: bool, hosted: Collection[str]
-) -> dict[str, Any]:
-    """Return the tool choice in the provider's form. Raises `InvalidRequest`."""
-    choice = sent.get("tool_choice")
-    if choice is None or not sent.get("tools") or (choice == "auto" and not any_tools):
-        # Tools and their choice are left out together.
-        return {}
-    if choice == "required" and not any_tools:
-        raise build_unsupported_error(
-            "tool_choice", "tool_choice is required, but the request has no supported tool."
-        )
-    if choice in ("none", "auto", "required"):
-        return {"tool_choice": choice}
-    if request_tools.get_tool_type(choice) in hosted:
-        return {"tool_choice": choice}
-    if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
-        name = tools.join_function_name(choice.get("namespace"), choice.get("name"))
-        return {"tool_choice": {"type": "function", "function": {"name": name}}}
-    raise build_unsupported_error(
-        "tool_choice", "tool_choice must be none, auto, required or a function."
-    )
 
 
 def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:

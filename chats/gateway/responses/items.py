@@ -5,6 +5,7 @@ Reasoning items are dropped: only the model that wrote them can read them.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from chats.gateway import custom_tools
@@ -20,6 +21,7 @@ from chats.gateway.matching.conversation import (
     parse_text_parts,
 )
 from chats.gateway.responses import tools
+from chats.gateway.responses.item_order import CALLS, OUTPUTS, order_outputs
 from chats.gateway.responses.response_form import decode_provider_fields
 from contextpolicy.engine.messages.extras import CallExtras
 from contextpolicy.engine.messages.messages import TextPart, ToolCallPart
@@ -31,6 +33,14 @@ REFERENCE = "item_reference"
 # Types of text parts.
 TEXTS = ("input_text", "output_text", "text")
 
+# Calls of tools that other servers run or define, which resumed sessions contain. Left out.
+HOSTED = (
+    *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
+    *("computer_call_output", "file_search_call", "image_generation_call", "local_shell_call"),
+    *("local_shell_call_output", "mcp_approval_request", "mcp_approval_response", "mcp_call"),
+    *("mcp_list_tools", "shell_call", "shell_call_output", "tool_search_call"),
+    *("tool_search_output", "web_search_call"),
+)
 # Fields of a call item that are parsed. Others are kept as extra fields.
 OWN = frozenset({"arguments", "call_id", "id", "input", "name", "namespace", "status", "type"})
 
@@ -46,12 +56,13 @@ def parse_input_items(
     known: Known | None = None,
     unseal: Unseal,
     is_optional: bool = False,
+    leaves_out: bool = True,
     field: str = "input",
 ) -> Conversation:
     """Parse `input` and append it to the messages of a previous response, if any (`earlier`).
 
     `known`: the stored items that an item reference may name. `is_optional`: `input` may be
-    missing or empty. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
+    missing or empty. `leaves_out`: calls of hosted tools are left out. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
     `ItemNotFound`, and the errors of `unseal` for a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
@@ -62,23 +73,27 @@ def parse_input_items(
         raise InvalidRequest(problem, param=field, code="missing_field")
     if len(items) > MOST_MESSAGES:
         raise InvalidRequest(f"{field} has more than {MOST_MESSAGES:,} entries.", param=field)
-    reader = _Items(earlier, unseal, known or {})
-    for place, item in enumerate(items):
+    reader = _Items(earlier, unseal, known or {}, leaves_out=leaves_out)
+    whole = [reader.resolved(item, param=f"{field}[{place}]") for place, item in enumerate(items)]
+    for place, item in order_outputs(whole, waiting=reader.messages.open):
         reader.take(item, param=f"{field}[{place}]")
     reader.end_reply()
     reader.messages.end_calls(param=f"{field}[{len(items)}]")
-    return reader.messages.conversation
+    return replace(reader.messages.conversation, left_out=tuple(reader.left_out))
 
 
 def is_item_reference(item: Any) -> bool:
     """Return True if an item refers to a stored one. Such an item may omit its type."""
-    return isinstance(item, dict) and (
-        item.get("type") == REFERENCE or ("id" in item and not {*item} - {"id", "type"})
-    )
+    if not isinstance(item, dict) or item.get("type") not in (None, REFERENCE):
+        return False
+    return item.get("type") == REFERENCE or ("id" in item and not {*item} - {"id", "type"})
 
 
 class _Items:
-    def __init__(self, earlier: tuple[Item, ...], unseal: Unseal, known: Known) -> None:
+    def __init__(
+        self, earlier: tuple[Item, ...], unseal: Unseal, known: Known, *, leaves_out: bool
+    ) -> None:
+        self.leaves_out = leaves_out
         self.messages = RequestReader()
         self.unseal = unseal
         self.known = known
@@ -89,6 +104,8 @@ class _Items:
         self.reply_at = ""
         # Fields that the provider expects back with the calls of the reply.
         self.own: dict[str, Any] = {}
+        # The types of items that are left out.
+        self.left_out: dict[str, None] = {}
 
     def follow(self, items: tuple[Item, ...]) -> None:
         """Add known messages. The calls of the last one may still wait for results."""
@@ -107,21 +124,23 @@ class _Items:
             self.own = {}
         self.texts, self.calls, self.reply_at = (), [], ""
 
-    def take(self, item: Any, *, param: str) -> None:
-        """Parse an item. Raises `InvalidRequest` and `ItemNotFound`."""
-        item = self.resolved(item, param=param)
+    def take(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Parse an item. Raises `InvalidRequest`."""
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "reasoning":
             self.own = decode_provider_fields(item.get("encrypted_content")) or self.own
             return
-        if kind in ("function_call", "custom_tool_call"):
+        if self.leaves_out and kind in HOSTED:
+            self.left_out[kind] = None
+            return
+        if kind in CALLS:
             self.reply_at = self.reply_at or param
             self.calls.append(parse_call_item(item, param=param))
             return
         self.end_reply()
         if kind == "message":
             self.take_message(item, param=param)
-        elif kind in ("function_call_output", "custom_tool_call_output"):
+        elif kind in OUTPUTS:
             self.take_output(item, param=param)
         elif kind == "compaction":
             self.take_compacted(item, param=param)

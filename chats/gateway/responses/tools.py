@@ -14,8 +14,9 @@ from chats.gateway.errors import InvalidRequest
 
 # Separates a namespace from a function name.
 MARK = "__"
-# Dropped without an error. Other hosted tools, such as file search, are refused.
-LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
+# Dropped without an error, also the versions of their types. Other hosted tools, such as file
+# search, are refused.
+LEFT_OUT = ("image_generation", "tool_search", request_tools.SEARCH_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
         kind = request_tools.get_tool_type(item)
         if kind in hosted:
             tools.append(request_tools.build_hosted_tool(item))
-        elif kind in LEFT_OUT:
+        elif is_left_out(kind):
             left_out.append(kind)
         elif kind == "namespace":
             for tool, form in expand_namespace(item, param=at):
@@ -54,6 +55,11 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
             tools.append(request_tools.validate_tool(convert_function_tool(item), param=at))
     check_tool_list(tools, forms=forms)
     return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
+
+
+def is_left_out(kind: str) -> bool:
+    """Return True if tools of this type are dropped, unless the model's server runs them."""
+    return any(kind == name or kind.startswith(f"{name}_") for name in LEFT_OUT)
 
 
 def check_tool_list(

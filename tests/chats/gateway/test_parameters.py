@@ -132,7 +132,7 @@ def test_a_body_of_countless_values_is_refused_before_it_is_parsed(
 def test_names_that_no_header_takes_are_not_named() -> None:
     names = ["a\r\nSet-Cookie: x", "a b", "x" * 65, "ü", *(f"n{n}" for n in range(40))]
     assert parameters.list_dropped_fields(names) == tuple(f"n{n}" for n in range(20))
-    assert parameters.build_dropped_header(()) == {}
+    assert parameters.build_dropped_headers(()) == {}
 
 
 def test_no_known_option_looks_like_routing() -> None:

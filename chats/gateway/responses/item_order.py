@@ -1,0 +1,48 @@
+"""Puts the outputs of calls directly behind their calls, as providers require."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+CALLS = ("function_call", "custom_tool_call")
+OUTPUTS = ("function_call_output", "custom_tool_call_output")
+
+Item = Mapping[str, Any]
+# Calls in a row, the assistant's messages that came before their outputs, and these outputs; or any
+# other item alone. Each with its place.
+Group = list[tuple[int, Item]]
+
+
+def order_outputs(items: Sequence[Item], *, waiting: Collection[str]) -> Iterator[tuple[int, Item]]:
+    """Yield the items with their places, each output directly behind its calls.
+
+    Clients put messages between a call and its output, for example if a user writes while a tool
+    runs. Messages of the assistant then precede the call. `waiting`: the ids of earlier calls
+    without an output.
+    """
+    groups: list[Group] = [[]]
+    # The groups of the calls without an output, by the id of the call. The first is for `waiting`.
+    places = dict.fromkeys(waiting, 0)
+    for place, item in enumerate(items):
+        kind, call_id = item.get("type"), item.get("call_id")
+        call_id = call_id if isinstance(call_id, str) else ""
+        if kind in OUTPUTS and call_id in places:
+            groups[places.pop(call_id)].append((place, item))
+        elif item.get("role") == "assistant" and any(places.values()):
+            _insert_before_calls(groups[max(places.values())], (place, item))
+        elif kind in CALLS and _ends_with_call(groups[-1]):
+            groups[-1].append((place, item))
+        else:
+            groups.append([(place, item)])
+        if kind in CALLS and call_id:
+            places[call_id] = len(groups) - 1
+    return chain.from_iterable(groups)
+
+
+def _ends_with_call(group: Group) -> bool:
+    return bool(group) and group[-1][1].get("type") in CALLS
+
+
+def _insert_before_calls(group: Group, entry: tuple[int, Item]) -> None:
+    first = next(n for n, (_, item) in enumerate(group) if item.get("type") in CALLS)
+    group.insert(first, entry)
