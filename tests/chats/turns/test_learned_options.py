@@ -108,7 +108,11 @@ def test_only_known_values_are_used(
 ) -> None:
     values = {**stored, "learned_at": now.isoformat()}
     fills = tuple(fill for fill in stored.get("fills", ()) if fill == "replies")
-    assert learned_options.select_valid_options(values, now=now) == {**valid, "fills": fills}
+    assert learned_options.select_valid_options(values, now=now) == {
+        **valid,
+        "fills": fills,
+        "without": frozenset(),
+    }
 
 
 def test_only_known_hints_are_stored_as_refused(demo_model: ModelSpec, now: datetime) -> None:
