@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
 
-from chats.models import Agent, Chat, Team, Turn
+from chats.models import Agent, Chat, Receipt, Team
 from chats.prompt import model_choice
 from chats.prompt.agent_next_prompt import estimate_agent_tokens
 from chats.prompt.agents import build_agent_view
 from chats.prompt.composition import PromptRefused
 from chats.prompt.next_prompt import Outlook
 from chats.teams import play
+from chats.turns.reply_calls import select_reply_calls
 from chats.turns.roster import Roster
 from contextpolicy.engine.policy.costs import UsedTokens, parse_reported_usage
 from contextpolicy.engine.team.rounds import build_opening_queue
@@ -92,20 +93,20 @@ def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
 
 
 def list_reply_costs(chat: Chat) -> Sequence[Decimal | None]:
-    """Return the cost of each reply to the newest message.
+    """Return the cost of each model call for the replies to the newest message.
 
-    None: the model has no price, or its provider reported no usage for a completed reply. Other
-    replies without usage are left out.
+    None: the model has no price, or its provider reported no usage for a completed call. Other
+    calls without usage are left out.
     """
     made = play.find_newest_chat_round(chat)
     if made is None:
         return ()
-    turns = Turn.objects.filter(round=made).select_related("model")
+    calls = select_reply_calls().filter(turn__round=made).select_related("turn__model")
     found = []
-    for turn in turns.only("usage", "model", "status"):
-        used = parse_reported_usage(turn.usage)
+    for call in calls.only("usage", "outcome", "turn__model"):
+        used = parse_reported_usage(call.usage)
         if used is not None:
-            found.append(model_choice.calculate_call_cost(turn.model, used))
-        elif turn.status == Turn.Status.COMPLETED:
+            found.append(model_choice.calculate_call_cost(call.turn.model, used))
+        elif call.outcome == Receipt.Outcome.OK:
             found.append(None)
     return found

@@ -129,7 +129,7 @@ def finish_lost_turn(turn: Turn, *, status: str, reply: Message | None, now: dat
     """Close the tool steps of a turn that ended without a worker, and advance its round."""
     tool_steps.close_tool_steps(turn, now=now)
     if turn.round_id is not None:
-        rounds.advance_round(turn, status=status, reply=reply, usage={}, now=now)
+        rounds.advance_round(turn, status=status, reply=reply, now=now)
 
 
 def enqueue_overdue() -> int:

@@ -18,9 +18,10 @@ from chats.prompt import model_choice, statements
 from chats.record import messages
 from chats.turns import lanes
 from chats.turns.events import record_turn_started
+from chats.turns.reply_calls import sum_reply_tokens
 from chats.turns.roster import Roster, TeamGone, load_current_roster, load_roster
 from contextpolicy import ledger
-from contextpolicy.engine.policy.costs import parse_reported_usage
+from contextpolicy.engine.policy.costs import MOST_TOKENS
 from contextpolicy.engine.team import rounds as engine
 from contextpolicy.engine.team import team_view
 from contextpolicy.engine.team.markers import strip_markers
@@ -171,11 +172,10 @@ def find_mentioned_names(text: str, *, agent: Agent, roster: Roster, owner: str)
     )
 
 
-def advance_round(
-    turn: Turn, *, status: str, reply: Message | None, usage: Any, now: datetime
-) -> None:
+def advance_round(turn: Turn, *, status: str, reply: Message | None, now: datetime) -> None:
     """Continue or end the round of an ended turn, in the transaction that ends the turn.
 
+    The receipts of the turn's calls are complete.
     The next agent answers messages that arrived during the turn. If no agent follows, these
     messages open a new round.
     """
@@ -189,7 +189,7 @@ def advance_round(
     behind = waiting.exclude(pk=turn.pk).order_by("accepted").first()
     roster = load_roster(made.version)
     if turn.agent is not None:
-        count_reply(made, agent=turn.agent, reply=reply, usage=usage)
+        count_reply(made, turn=turn, agent=turn.agent, reply=reply)
     elif has_unfinished_agents(made):
         # A message that waited for its agent was stopped. The round continues without it.
         return
@@ -256,11 +256,11 @@ def note_calls(
     made.note_uncalled(unknown)
 
 
-def count_reply(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
+def count_reply(made: Round, *, turn: Turn, agent: Agent, reply: Message | None) -> None:
     """Add a finished reply to the round's counts of replies and tokens."""
     made.hops += 1
-    used = parse_reported_usage(usage or {})
-    made.tokens += used.input + used.output if used else 0
+    # A faulty server can report more than the column holds.
+    made.tokens = min(made.tokens + sum_reply_tokens(turn), MOST_TOKENS)
     made.speakers = [*made.speakers, agent.role_id]
     is_pass = reply is not None and is_passed(reply)
     made.passes = made.passes + 1 if is_pass else 0

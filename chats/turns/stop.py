@@ -160,7 +160,7 @@ def request_stop(turn: Turn, *, actor: str, now: datetime, keeps_calls: bool = T
         fields += store_stopped_reply(turn, actor=actor, now=now, keeps_calls=keeps_calls)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
-        rounds.advance_round(turn, status=turn.status, reply=turn.reply, usage={}, now=now)
+        rounds.advance_round(turn, status=turn.status, reply=turn.reply, now=now)
 
 
 def store_stopped_reply(turn: Turn, *, actor: str, now: datetime, keeps_calls: bool) -> list[str]:

@@ -323,7 +323,7 @@ def finish_turn(
         breaker.trip_breaker(model=turn.model, code=ending.error_code, now=now)
     enqueue_follow_ups(turn, chat=chat, reply=reply, ending=ending)
     if turn.round_id is not None:
-        rounds.advance_round(turn, status=status, reply=reply, usage=ending.usage, now=now)
+        rounds.advance_round(turn, status=status, reply=reply, now=now)
     enqueue_next(branch_id=turn.branch_id)
 
 

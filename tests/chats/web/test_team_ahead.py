@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats.models import Agent, Chat, Compaction, Message, Receipt, Team, Turn
+from chats.models import Agent, Chat, Compaction, Message, Receipt, Team
 from chats.teams.team_drafts import AgentDraft
 from chats.web.thread.ahead import format_cost, round_estimate
 from chats.web.thread.composer import build_meter_view
@@ -217,7 +217,7 @@ def test_where_the_model_has_a_price_the_cost_stands_beside(
     assert "reply-costs" in noted(chat)
     assert 'data-note="price-currency"' in read_page_html(page, chat)
     # Of one reply nothing is known, so neither is the sum.
-    Turn.objects.filter(round__isnull=False, hop=1).update(usage={})
+    Receipt.objects.filter(turn__round__isnull=False, turn__hop=1).update(usage={})
     assert "unknown-costs" in noted(chat)
     assert "reply-costs" not in noted(chat)
 
