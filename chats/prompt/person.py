@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from chats.files.file_models import exclude_chats_with_files
+from chats.ground.refusals import Refusal
 from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     Branch,
@@ -20,11 +21,12 @@ from chats.models import (
     Compaction,
     Folder,
     MemorySettings,
+    Message,
     Preference,
     PreferenceEvidence,
 )
 from chats.prompt import statements
-from chats.prompt.model_choice import ChosenModel
+from chats.prompt.model_choice import ChosenModel, choose_chat_model
 from chats.record import access
 from chats.record.recent import list_recent_messages
 from contextpolicy.engine.history.truncation import cut_text
@@ -249,19 +251,50 @@ def load_recent_entries(
 
     A chat in a folder sees the other chats of that folder. A chat without a folder sees the
     other chats without a folder. Chats without memory, temporary and deleted chats are left
-    out, and chats with files that the model may not get.
+    out, chats whose policy closes their archive, and chats with files that the model may not get.
     """
     others = access.get_visible_chats(user=chat.owner).exclude(pk=chat.pk)
     others = others.filter(folder=chat.folder_id, without_memory=False)
     others = exclude_chats_with_files(others, model_slug=choice.model.slug, values=choice.values)
     entries: list[TextEntry] = []
     room = MOST_RECENT_TOKENS
-    for row in reversed(
-        list_recent_messages(owner=chat.owner, most=most, among=others, until=until)
-    ):
+    for row in reversed(list_open_messages(chat, among=others, most=most, until=until)):
         text = cut_text(row.text, limit=MOST_OF_A_MESSAGE, style="head").text
         room -= estimate_tokens(text)
         if room < 0:
             break
         entries.append(TextEntry("user" if row.role == row.Role.USER else "assistant", text))
     return tuple(reversed(entries))
+
+
+def list_open_messages(
+    chat: Chat, *, among: QuerySet[Chat], most: int, until: datetime
+) -> list[Message]:
+    """Return the newest messages of the chats whose policies let other chats quote them.
+
+    Policies are resolved only for the chats of the messages found.
+    """
+    known: dict[uuid.UUID, bool] = {}
+    while True:
+        rows = list_recent_messages(
+            owner=chat.owner, most=most, among=among, until=until, only_sendable=True
+        )
+        branches = Branch.objects.select_related("chat__model").in_bulk(
+            {row.branch_id for row in rows}
+        )
+        for branch in branches.values():
+            if branch.chat_id not in known:
+                known[branch.chat_id] = is_archive_open(branch.chat)
+        closed = [key for key, is_open in known.items() if not is_open]
+        if not any(branch.chat_id in closed for branch in branches.values()):
+            return rows
+        among = among.exclude(pk__in=closed)
+
+
+def is_archive_open(chat: Chat) -> bool:
+    """Return True unless the chat's policy closes its archive."""
+    try:
+        return choose_chat_model(chat=chat).values.archive
+    except Refusal:
+        # As for retrieved context: a policy that cannot be resolved does not close it.
+        return True

@@ -4,11 +4,12 @@ import uuid
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from chats.models import Chat, Message
 from chats.record.access import get_visible_chats
 from chats.record.history import select_path_messages
+from chats.record.sendable import build_sendable_filter
 
 # Chats are read newest first. The limit holds even if they have few messages.
 MOST_CHATS = 1000
@@ -21,13 +22,15 @@ def list_recent_messages(
     chat_id: uuid.UUID | None = None,
     among: QuerySet[Chat] | None = None,
     until: datetime | None = None,
+    only_sendable: bool = False,
 ) -> list[Message]:
     """Return the last `most` messages of a user's chats, or of one, ascending by time, then id.
 
     `among` limits the chats, `until` the time. Only the active branch of each chat is read.
-    Excluded, erased and waiting messages, steps without text, and temporary chats are left out. The
-    cost depends on `most`.
+    Excluded, erased and waiting messages, steps without text, and temporary chats are left out, and
+    with `only_sendable` also replies that an error interrupted. The cost depends on `most`.
     """
+    wanted = build_sendable_filter() if only_sendable else Q(excluded=False, erased_at=None)
     chats = get_visible_chats(user=owner).filter(temporary=False)
     if among is not None:
         chats = chats.filter(pk__in=among)
@@ -42,7 +45,7 @@ def list_recent_messages(
         branch = chat.active_branch
         if branch is not None:
             path = select_path_messages(branch, after=0, before=branch.last_seq + 1)
-            path = path.filter(excluded=False, erased_at=None)
+            path = path.filter(wanted)
             if until is not None:
                 path = path.filter(created_at__lt=until)
             path = path.order_by("-seq")[: 2 * most]

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from chats.actions import erasure, lifecycle, organising
 from chats.actions import memory as memory_acts
 from chats.memory.preferences import memory_settings, preferences
-from chats.models import Chat, Folder, Message, PromptText, Turn
+from chats.models import Branch, Chat, Folder, Message, PromptText, Turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.compose.system_text import format_runtime_note
 from contextpolicy.models import Skill
@@ -130,6 +130,34 @@ def test_a_folders_chat_sees_the_chats_of_its_folder_alone(
 
     assert "Said inside" in found
     assert "Said outside" not in found
+
+
+def test_recent_messages_leave_out_closed_chats_and_interrupted_replies(
+    ask: Ask, alice: User, chat: Chat, now: datetime
+) -> None:
+    open_chat, closed = (lifecycle.create_chat(owner=alice, now=now) for _ in range(2))
+    turn = ask("Said in an open chat", open_chat)
+    Message.objects.create(
+        branch=open_chat.active_branch,
+        seq=9,
+        role="assistant",
+        parts=[{"type": "text", "text": "Cut off in"}],
+        accepted=9,
+        finish=Message.Finish.INCOMPLETE,
+        turn=turn,
+        created_at=now,
+    )
+    Branch.objects.filter(chat=open_chat).update(last_seq=9)
+    ask("Said in a closed chat", closed)
+    policy = create_policy(
+        slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
+    )
+    assign_policy(policy=policy, level="chat", chat_id=closed.pk, actor="system", now=now)
+    govern(now, recent_by_user=20)
+
+    found = parts(ask("What was said?"), "tail")["recent"]
+
+    assert found == "Other chats (recent):\nUser: Said in an open chat"
 
 
 @pytest.mark.memory_case(14)
