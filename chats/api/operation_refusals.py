@@ -214,6 +214,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         *BRANCH,
         branching.NotAUserMessage,
         TeamGone,
+        file_uploads.FileQuotaExceeded,
     ),
     "chats_messages_erase": ERASE,
     "chats_messages_keep": (*MARK, marks.NothingToKeep),

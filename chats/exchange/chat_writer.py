@@ -110,6 +110,9 @@ def store_draft(
             if (found and found.pk) != (known and known.pk):
                 # The chat was created or erased between the two queries.
                 continue
+            if pictures.has_images_over_limit(draft, nodes=missing, chat=known, owner_id=owner.pk):
+                # Another request or import used the room after the first look.
+                continue
             if found is None:
                 made = create_imported_chat(draft, counts, owner=owner, form=form, now=now)
             else:

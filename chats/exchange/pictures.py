@@ -17,7 +17,7 @@ from chats.files import scanning, uploads
 from chats.files.attach import IMAGE_NAME, PIXELS_PER_TOKEN
 from chats.files.image_copies import LONGEST_SIDE
 from chats.files.image_metadata import measure_image
-from chats.models import Chat, Message, MessageImage, StoredFile
+from chats.models import Chat, Message, MessageImage
 from chats.record.images import Bytes, detect_media_type, iter_missing_images
 from contextpolicy.engine.messages.files import build_file_label
 from contextpolicy.engine.messages.images import NAMED_LINE, Image, compute_image_tokens
@@ -39,8 +39,6 @@ SCAN_LOSSES = {
     scanning.FILE_REFUSED: IMAGE_REFUSED,
     scanning.SCANNER_UNAVAILABLE: "image_not_scanned",
 }
-# How many times larger than an upload its copy may be before the rest counts towards the limit.
-MOST_TIMES = 2
 
 
 def build_image_filename(image: MessageImage) -> str:
@@ -223,43 +221,36 @@ def count_image_tokens(image: Image, *, part: FilePart) -> int:
 def leave_out_images_over_limit(
     draft: ChatDraft, *, nodes: Sequence[Node], chat: Chat | None, owner_id: int
 ) -> ChatDraft:
-    """Return a chat without images, which become losses, if they exceed the limit of the owner.
-
-    Only images that will be stored count: those of new messages (`nodes`), and those that the
-    `chat` of an earlier import lacks.
-    """
-    size = sum(measure_new_images(draft, nodes=nodes, chat=chat, owner_id=owner_id).values())
-    if not size:
+    """Return a chat without images, which become losses, if they exceed the limit of the owner."""
+    if not has_images_over_limit(draft, nodes=nodes, chat=chat, owner_id=owner_id):
         return draft
-    try:
-        uploads.check_quota(owner_id, name=draft.title, size=size)
-    except uploads.FileQuotaExceeded:
-        losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(draft.images))
-        return replace(draft, images={}, losses=(*draft.losses, *losses))
-    return draft
+    losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(draft.images))
+    return replace(draft, images={}, losses=(*draft.losses, *losses))
 
 
-def measure_new_images(
+def has_images_over_limit(
     draft: ChatDraft, *, nodes: Sequence[Node], chat: Chat | None, owner_id: int
-) -> dict[str, int]:
-    """Return the bytes by which images of a chat count towards the limit of the owner, by hash.
+) -> bool:
+    """Return True if the images that an import is about to store exceed the limit of the owner.
 
-    The copy of a restored upload needs no room, but the hash of the copy is a claim of the file
-    until the upload is read. Bytes above `MOST_TIMES` the size of the upload count.
+    These are the images of each new message (`nodes`), and those that the `chat` of an earlier
+    import lacks.
     """
-    new = uploads.find_new_images(owner_id, hashes=draft.images)
-    stored = new & collect_image_hashes(nodes)
-    if chat is not None and new != stored:
-        stored.update(sha256 for _, sha256 in iter_missing_images(chat, hashes=new - stored))
+    images = set(draft.images)
+    stored = [sha256 for node in nodes for sha256 in collect_image_hashes([node]) & images]
+    if chat is not None:
+        lacking = iter_missing_images(chat, hashes=images.difference(stored))
+        stored += [sha256 for _, sha256 in lacking]
     if not stored:
-        return {}
+        return False
     parts = (part for node in draft.nodes for part in node.parts if isinstance(part, FilePart))
     sizes = {part.image.sha256: part.image.size for part in parts if part.image}
-    copied = {original.copy_sha256 for original in draft.originals.values()}
-    ids = {sha256: draft.file_ids[sha256] for sha256 in stored & copied & draft.file_ids.keys()}
-    restored = StoredFile.objects.filter(owner=owner_id).in_bulk(list(set(ids.values())))
-    room = {sha256: MOST_TIMES * restored[pk].size for sha256, pk in ids.items() if pk in restored}
-    return {sha256: max(sizes.get(sha256, 0) - room.get(sha256, 0), 0) for sha256 in stored}
+    try:
+        size = sum(sizes.get(sha256, 0) for sha256 in stored)
+        uploads.check_quota(owner_id, name=draft.title, size=size)
+    except uploads.FileQuotaExceeded:
+        return True
+    return False
 
 
 def build_image_loss(sha256: str) -> str:

@@ -10,7 +10,13 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
 from chats.files.file_models import may_get_files
-from chats.files.uploads import MIB, check_uploads_on, list_files, open_stored_file
+from chats.files.uploads import (
+    MIB,
+    check_quota,
+    check_uploads_on,
+    list_files,
+    open_stored_file,
+)
 from chats.ground.refusals import Refusal
 from chats.models import Chat, FileChunk, StoredFile
 from chats.record.images import Bytes
@@ -361,6 +367,17 @@ def load_image(row: StoredFile) -> Bytes | None:
         return None
     with open_stored_file(row, is_copy=True) as file:
         return Bytes(row.copy_type, file.read())
+
+
+def check_attached_images(files: Sequence[AttachedFile], *, owner_id: int) -> None:
+    """Check that the images that a new message is about to store fit into the user's quota.
+
+    The caller has locked the user. Raises `FileQuotaExceeded`.
+    """
+    images = [file for file in files if file.image is not None]
+    if images:
+        size = sum(len(file.image.data) for file in images if file.image is not None)
+        check_quota(owner_id, name=images[0].part["name"] or IMAGE_NAME, size=size)
 
 
 def lock_attached_files(files: Sequence[AttachedFile]) -> None:

@@ -1,7 +1,7 @@
 """Accepts uploads; lists, loads and deletes a user's files; deletes unused files."""
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import IO, Any
@@ -9,7 +9,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import IntegrityError, transaction
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import QuerySet, Sum
 from django.utils.translation import gettext_noop
 
 from chats.files import scanning
@@ -25,9 +25,10 @@ from chats.files.storage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import MessageFile, OwnedImage, StoredFile
+from chats.models import Message, MessageFile, OwnedImage, StoredFile
 from chats.record import holds
 from chats.record.access import get_or_not_found
+from chats.record.images import Bytes, iter_image_hashes
 from contextpolicy import holds as legal_holds
 from contextpolicy import ledger
 
@@ -37,8 +38,6 @@ MIB = 1024 * 1024
 NAMED_KINDS = frozenset({StoredFile.Kind.TEXT, StoredFile.Kind.CSV})
 # The maximum number of unused files that one run deletes.
 DELETED_AT_ONCE = 1_000
-# The number of images in one query.
-HASHES_AT_ONCE = 500
 
 
 class FileUploadsOff(Refusal):
@@ -270,39 +269,34 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
 
 
 def check_quota(owner_id: int, *, name: str, size: int) -> None:
-    """Raise `FileQuotaExceeded` if a file would exceed the user's quota.
+    """Raise `FileQuotaExceeded` if `size` more bytes would exceed the user's quota.
 
-    Files that the scanner refused do not count: their bytes are deleted. Images of messages count
-    once, and not if they are the copies of uploads.
+    Counts what is stored: uploads, the copies of images for models and pages, and the images of
+    each message. Files that the scanner refused do not count: their bytes are deleted. Parallel
+    writers do not exceed the quota if they have locked the user.
     """
     stored = StoredFile.objects.filter(owner=owner_id).exclude(code=scanning.FILE_REFUSED)
-    used = stored.aggregate(bytes=Sum("size"))["bytes"] or 0
-    used += measure_message_images(owner_id)
+    sums = stored.aggregate(files=Sum("size"), copies=Sum("copy_size"))
+    used = (sums["files"] or 0) + (sums["copies"] or 0) + measure_message_images(owner_id)
     if used + size > settings.FILES_PER_USER_BYTES:
         raise FileQuotaExceeded(name=name, limit=settings.FILES_PER_USER_BYTES // MIB)
 
 
+def check_image_quota(
+    owner_id: int, rows: Iterable[Message], *, found: Mapping[str, Bytes], name: str
+) -> None:
+    """Check the images that messages are about to store. `found` maps hashes to images.
+
+    The caller has locked the user. Raises `FileQuotaExceeded`.
+    """
+    hashes = (sha256 for row in rows for sha256 in set(iter_image_hashes(row)) & found.keys())
+    if size := sum(len(found[sha256].data) for sha256 in hashes):
+        check_quota(owner_id, name=name, size=size)
+
+
 def measure_message_images(owner_id: int) -> int:
-    """Return the bytes of the different images of a user's messages that are not uploads."""
-    copies = StoredFile.objects.filter(owner=owner_id).exclude(copy_sha256="")
-    images = OwnedImage.objects.filter(owner=owner_id)
-    different = images.exclude(sha256__in=copies.values("copy_sha256")).values("sha256")
-    sizes = different.annotate(bytes=Max("size")).order_by()
-    return sizes.aggregate(total=Sum("bytes"))["total"] or 0
-
-
-def find_new_images(owner_id: int, *, hashes: Iterable[str]) -> set[str]:
-    """Return the images that would count: neither in a user's messages, nor copies of uploads."""
-    wanted = sorted(set(hashes))
-    images = OwnedImage.objects.filter(owner=owner_id)
-    files = StoredFile.objects.filter(owner=owner_id)
-    found: set[str] = set()
-    for start in range(0, len(wanted), HASHES_AT_ONCE):
-        batch = wanted[start : start + HASHES_AT_ONCE]
-        known = images.filter(sha256__in=batch).order_by().values_list("sha256", flat=True)
-        found.update(known.distinct())
-        found.update(files.filter(copy_sha256__in=batch).values_list("copy_sha256", flat=True))
-    return set(wanted) - found
+    """Return the bytes of the images that a user's messages store."""
+    return OwnedImage.objects.filter(owner=owner_id).aggregate(bytes=Sum("size"))["bytes"] or 0
 
 
 def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:

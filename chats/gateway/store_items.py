@@ -10,7 +10,7 @@ from datetime import datetime
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from chats.files import attach
+from chats.files import attach, uploads
 from chats.gateway import request_files
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.request_files import ItemFiles
@@ -69,7 +69,7 @@ def store_items(
     rows = messages.append_sent(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
-    images.store_message_images(rows, found=source.conversation.images)
+    store_item_images(rows, source=source)
     store_message_files(chat, rows, held=held)
     return rows, sealed
 
@@ -95,6 +95,17 @@ def attach_new_files(items: Sequence[Item], *, source: ItemSource) -> list[ItemF
         files = {file.file_id: file for each in held for file in each.files}
         attach.lock_attached_files(list(files.values()))
     return held
+
+
+def store_item_images(rows: Sequence[Message], *, source: ItemSource) -> None:
+    """Store the images of new messages or results. The caller has locked the user.
+
+    Raises `FileQuotaExceeded`.
+    """
+    found = source.conversation.images
+    with request_files.blame_field(source.field):
+        uploads.check_image_quota(source.user.pk, rows, found=found, name=attach.IMAGE_NAME)
+    images.store_message_images(rows, found=found)
 
 
 def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
@@ -143,5 +154,5 @@ def complete_tool_calls(
             results.append(name_result_image(image, call_id=own[each.call_id], offset=offset))
         results.append(replace(each, call_id=own[each.call_id]))
     sealed = messages.add_results(reply, results=results, counter=counter)
-    images.store_message_images([reply], found=source.conversation.images)
+    store_item_images([reply], source=source)
     return sealed

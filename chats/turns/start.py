@@ -219,11 +219,13 @@ def store_message(
 ) -> tuple[Message, Turn]:
     """Store a checked message with its turn, within the limits. The caller has locked the chat.
 
-    Raises `FileNotFound`, and `NoSuchSeat` also for a role in a chat without a team.
+    Raises `FileNotFound`, `FileQuotaExceeded`, and `NoSuchSeat` also for a role in a chat without a
+    team.
     """
     branch = get_active_branch(chat)
     check_turn_limits(user=user, chat=chat, api_key=api_key)
     attach.lock_attached_files(files)
+    attach.check_attached_images(files, owner_id=user.pk)
     actor = f"user:{user.pk}"
     if chat.team_id is not None:
         branch.chat = chat

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
+from chats.exchange import chat_writer
 from chats.files import uploads
 from chats.models import Chat, Message, MessageFile, MessageImage, StoredFile, Turn
 from contextpolicy.models import AuditEvent
@@ -149,13 +150,32 @@ def test_an_image_that_the_scanner_does_not_accept_is_left_out(
     assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1
 
 
-def test_the_copies_of_restored_uploads_need_no_room(
-    archive: bytes, of_charlie: Program, charlie: User, settings: Settings
+@pytest.mark.parametrize("room", [0, 1])
+def test_the_copies_of_restored_uploads_need_room(
+    room: int, archive: bytes, of_charlie: Program, settings: Settings
 ) -> None:
-    settings.FILES_PER_USER_BYTES = len(PDF) + len(PICTURE)
+    with zipfile.ZipFile(io.BytesIO(archive)) as held:
+        (size,) = (each.file_size for each in held.infolist() if each.filename[:7] == "images/")
+    settings.FILES_PER_USER_BYTES = len(PDF) + len(PICTURE) + size - 1 + room
     (made,) = bring(of_charlie, archive).chats
-    assert made["losses"] == []
-    assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1
+    losses = [loss.partition(":")[0] for loss in made["losses"]]
+    assert losses == ([] if room else ["image_over_limit"])
+    assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == room
+
+
+def test_an_import_counts_what_others_store_meanwhile(
+    archive: bytes, of_charlie: Program, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = chat_writer.count_draft_messages
+
+    def count_while_another_stores(*args: Any, **more: Any) -> Any:
+        settings.FILES_PER_USER_BYTES = len(PDF) + len(PICTURE)
+        return real(*args, **more)
+
+    monkeypatch.setattr(chat_writer, "count_draft_messages", count_while_another_stores)
+    (made,) = bring(of_charlie, archive).chats
+    assert [loss.partition(":")[0] for loss in made["losses"]] == ["image_over_limit"]
+    assert not MessageImage.objects.filter(message__branch__chat=made["chat"]).exists()
 
 
 def test_a_small_file_does_not_make_room_for_a_large_image(

@@ -5,11 +5,15 @@ import os
 from typing import Any
 
 import pytest
+from django.test import Client
 from PIL import Image
+from pytest_django.fixtures import Settings
 
-from chats.models import StoredFile, Turn
+from chats.models import MessageImage, StoredFile, Turn
 from contextpolicy.models import ModelSpec
 from tests.chats.api.conftest import set_policy
+from tests.chats.api.programs import Program
+from tests.support.error_codes import read_status_and_code
 from tests.support.file_uploads import Read
 from tests.support.files_in_chats import Work, get_accepted_turn
 
@@ -45,3 +49,26 @@ def test_an_image_above_the_byte_limit_is_refused_if_the_model_gets_it(
         assert "max_bytes 20,000" in turn.error_sentence
     else:
         assert turn.status == "completed"
+
+
+def test_a_message_whose_image_has_no_room_is_refused(
+    read: Read, send: Any, work: Work, of_alice: Program, settings: Settings
+) -> None:
+    own = read(make_noise(), "noise.png")
+    turn = get_accepted_turn(send(own["id"]))
+    work(turn)
+    row = StoredFile.objects.get()
+    settings.FILES_PER_USER_BYTES = row.size + 2 * row.copy_size
+    assert read_status_and_code(send(own["id"])) == (409, "file_quota_exceeded")
+    # An edited message stores its images once more.
+    chat, message = turn.branch.chat_id, turn.trigger_id
+    edited = of_alice.post(f"chats/{chat}/messages/{message}/edit", {"text": "And now?"})
+    assert read_status_and_code(edited) == (409, "file_quota_exceeded")
+    page = Client()
+    page.force_login(turn.branch.chat.owner)
+    shown = page.post(f"/chats/{chat}/messages", {"text": "Typed", "files": [own["id"]]})
+    assert "Typed" in shown.content.decode()
+    assert MessageImage.objects.count() == 1
+    settings.FILES_PER_USER_BYTES += row.copy_size
+    work(get_accepted_turn(send(own["id"])))
+    assert MessageImage.objects.count() == 2

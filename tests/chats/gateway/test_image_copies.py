@@ -187,63 +187,51 @@ def test_a_request_that_is_passed_through_stays_unchanged(
     assert not MessageImage.objects.exists()
 
 
-def test_images_count_once_towards_the_files_of_their_owner(
+def test_each_stored_image_counts_towards_the_files_of_its_owner(
     program: GatewayClient, alice: User, settings: Settings
 ) -> None:
     first = program.ask(ask_about_photo(PNG))
     program.ask(ask_about_photo(PNG, assistant(first.text), user("And now?")))
     program.ask([user("Something else"), assistant("Yes?"), *ask_about_photo(PNG)])
     assert MessageImage.objects.count() == 2
-    assert uploads.measure_message_images(alice.pk) == len(PNG)
-    settings.FILES_PER_USER_BYTES = len(PNG) + 10
+    with CaptureQueriesContext(connection) as used:
+        assert uploads.measure_message_images(alice.pk) == 2 * len(PNG)
+    assert [query["sql"].startswith("SELECT SUM(") for query in used] == [True]
+    settings.FILES_PER_USER_BYTES = 2 * len(PNG) + 10
     with pytest.raises(uploads.FileQuotaExceeded):
         uploads.accept_upload(
             io.BytesIO(b"eleven char"), name="a.txt", owner=alice, now=timezone.now()
         )
-    refused = program.ask(ask_about_photo(PNG + b"01234567890"))
-    assert (refused.status, refused.json["error"]["code"]) == (409, "file_quota_exceeded")
-    # The same image needs no room.
-    assert program.ask([user("Once more"), *ask_about_photo(PNG)]).status == 200
+    # A new message stores the same image once more, a continued chat does not.
+    for message in (PNG, PNG + b"01234567890"):
+        refused = program.ask([user("Once more"), *ask_about_photo(message)])
+        assert (refused.status, refused.json["error"]["code"]) == (409, "file_quota_exceeded")
+    assert MessageImage.objects.count() == 2
+    again = ask_about_photo(PNG, assistant(first.text), user("And then?"))
+    assert program.ask(again).status == 200
     for row in Message.objects.filter(images__isnull=False):
         erasure.erase_message(user=alice, message=row, now=timezone.now())
     assert not OwnedImage.objects.exists()
     assert uploads.measure_message_images(alice.pk) == 0
-    settings.FILES_PER_USER_BYTES += 1
     assert program.ask(ask_about_photo(PNG + b"01234567890")).status == 200
 
 
-def test_the_copy_of_an_upload_does_not_count_again(program: GatewayClient, alice: User) -> None:
-    row, _ = uploads.accept_upload(
-        io.BytesIO(PHOTO), name="home.jpg", owner=alice, now=timezone.now()
-    )
-    read_like_a_worker(str(row.pk))
-    part = {"type": "file", "file": {"file_id": str(row.pk)}}
-    program.ask([user([part, {"type": "text", "text": "Where?"}])])
-    assert OwnedImage.objects.count() == 1
-    assert uploads.measure_message_images(alice.pk) == 0
-
-
-def test_the_database_counts_images_and_finds_new_ones(
-    program: GatewayClient, alice: User, monkeypatch: pytest.MonkeyPatch
+def test_the_copy_of_an_upload_counts_where_it_is_stored(
+    program: GatewayClient, alice: User, settings: Settings
 ) -> None:
-    """The work does not grow with the images of the user."""
     row, _ = uploads.accept_upload(
         io.BytesIO(PHOTO), name="home.jpg", owner=alice, now=timezone.now()
     )
     read_like_a_worker(str(row.pk))
     row.refresh_from_db()
-    pictures = [PNG, PNG + b"1", PNG + b"22"]
-    for picture in pictures:
-        program.ask(ask_about_photo(picture))
-    with CaptureQueriesContext(connection) as used:
-        assert uploads.measure_message_images(alice.pk) == sum(map(len, pictures))
-    assert [query["sql"].startswith("SELECT SUM(") for query in used] == [True]
-    known = [hashlib.sha256(picture).hexdigest() for picture in pictures]
-    monkeypatch.setattr(uploads, "HASHES_AT_ONCE", 2)
-    with CaptureQueriesContext(connection) as used:
-        new = uploads.find_new_images(alice.pk, hashes=[known[0], row.copy_sha256, "0" * 64])
-    assert (new, len(used)) == ({"0" * 64}, 4)
-    assert all(" IN (" in query["sql"] for query in used)
+    part = {"type": "file", "file": {"file_id": str(row.pk)}}
+    program.ask([user([part, {"type": "text", "text": "Where?"}])])
+    assert OwnedImage.objects.count() == 1
+    assert uploads.measure_message_images(alice.pk) == row.copy_size
+    settings.FILES_PER_USER_BYTES = row.size + 2 * row.copy_size + 1
+    uploads.check_quota(alice.pk, name="a", size=1)
+    with pytest.raises(uploads.FileQuotaExceeded):
+        uploads.check_quota(alice.pk, name="a", size=2)
 
 
 def store_known_photos(row: Message, *, number: int) -> list[bytes]:
