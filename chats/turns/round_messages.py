@@ -9,11 +9,17 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
+from chats.prompt import model_choice
 from chats.record import messages
 from chats.record.locking import lock_branch
 from chats.turns import lanes
-from chats.turns.roster import Roster, load_current_roster, load_roster
-from chats.turns.rounds import assign_turn, start_parallel_turns, start_round
+from chats.turns.roster import Roster, TeamGone, load_current_roster, load_roster
+from chats.turns.rounds import (
+    assign_turn,
+    list_opening_roles,
+    start_parallel_turns,
+    start_round,
+)
 from contextpolicy.engine.team import rounds as engine
 from contextpolicy.engine.team import team_view
 
@@ -57,6 +63,40 @@ def note_inactive_addressees(turn: Turn, names: Sequence[str], *, roster: Roster
     roles = {agent.role_id for agent in roster.agents if agent.name in names} - {*active}
     made.note_uncalled(roster.names([a.role_id for a in roster.agents if a.role_id in roles]))
     made.save(update_fields=["unknown"])
+
+
+def choose_team_model(chat: Chat, *, branch: Branch, text: str) -> model_choice.ChosenModel:
+    """Return the model and policy of the first agent that may answer a message and can be used.
+
+    The model of the chat matters only for agents without their own. Raises `TeamGone`, and the
+    refusal of the first agent if no agent can use its model.
+    """
+    roster = load_current_roster(chat)
+    refusals: list[Refusal] = []
+    for agent in list_answering_agents(text, branch=branch, roster=roster):
+        try:
+            choice = model_choice.choose_chat_model(chat=chat, agent=agent)
+            model_choice.get_available_account(choice.model)
+        except Refusal as refusal:
+            refusals.append(refusal)
+        else:
+            return choice
+    raise refusals[0] if refusals else TeamGone
+
+
+def list_answering_agents(text: str, *, branch: Branch, roster: Roster) -> list[Agent]:
+    """Return the agents that may answer a person's message: those that it mentions, or by rule.
+
+    An open round may continue with any active agent.
+    """
+    called, _ = find_addressees(text, roster=roster)
+    open_rounds = Round.objects.filter(
+        branch=branch, status__in=[Round.Status.RUNNING, Round.Status.WAITING]
+    )
+    if not called and open_rounds.exists():
+        return [a for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
+    roles = list_opening_roles(roster, branch=branch, addressees=called)
+    return [agent for role in roles if (agent := roster.agent(role)) is not None]
 
 
 def accept_team_message(

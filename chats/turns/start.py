@@ -127,8 +127,8 @@ def start_turn(
         known = keyed.find(now=now)
         if known:
             return replay_request(known)
-        if chat.model_id != asked.model_id:
-            # The model was changed after the chat was read.
+        if (chat.model_id, chat.team_id) != (asked.model_id, asked.team_id):
+            # The model or the team was changed after the chat was read.
             choice = resolve_model(chat, text=text, has_files=bool(files))
         message, turn = store_message(
             user=user,
@@ -194,12 +194,15 @@ def accept_message(
 
 
 def resolve_model(chat: Chat, *, text: str, has_files: bool) -> model_choice.ChosenModel:
-    """Return the model that replies to the text.
+    """Return the model that replies to the text: the chat's, or that of an agent of its team.
 
-    Raises the refusals of `record.message_text.check_text` and of resolving the policy, and
-    `ModelUnavailable`.
+    Raises the refusals of `record.message_text.check_text` and of resolving the policy,
+    `ModelUnavailable`, and `TeamGone`.
     """
-    choice = model_choice.choose_chat_model(chat=chat)
+    if chat.team_id is None:
+        choice = model_choice.choose_chat_model(chat=chat)
+    else:
+        choice = round_messages.choose_team_model(chat, branch=get_active_branch(chat), text=text)
     message_text.check_text(text, limit=choice.values.input_length_limit, has_files=has_files)
     model_choice.get_available_account(choice.model)
     return choice
