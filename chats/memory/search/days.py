@@ -32,7 +32,52 @@ _DATES = re.compile(
     ),
     re.IGNORECASE,
 )
-_AGO = re.compile(r"\b(?:(?P<spoken>today|yesterday)|last (?P<span>week|month|year))\b", re.I)
+# Phrases for a past day or span. French "hier" alone is left out: in German it means "here".
+_PHRASES = {
+    "today": (
+        r"\b(?:today|heute|aujourd[’']hui|hoy|oggi|hoje|vandaag|сегодня)\b"
+        "|今天|今日|오늘|اليوم"
+    ),
+    "before yesterday": (
+        r"\b(?:the day before yesterday|vorgestern|avant-hier|anteayer|l[’']altro ieri|anteontem"
+        r"|eergisteren|позавчера)\b|前天|一昨日|おととい|그저께|أول أمس"
+    ),
+    "yesterday": (
+        r"(?<!before )\b(?:yesterday|gestern|[du][’']hier|hier (?:soir|matin|après-midi)"
+        r"|(?<!ante)ayer|(?<!altro )ieri"
+        r"|ontem|gisteren|вчера)\b|昨天|昨日|어제|(?<!أول )أمس"
+    ),
+    "week": (
+        r"\blast week\b|\b(?:letzte[nr]?|vorige[nr]?|vergangene[nr]?) Woche\b|\bla semaine "
+        r"(?:dernière|passée)\b|\bla semana pasada\b|\bla settimana scorsa\b|\bna semana passada\b"
+        r"|\b(?:vorige|afgelopen) week\b|\bна прошлой неделе\b|上(?:个|個)?(?:周|週|星期|礼拜|禮拜)"
+        "|先週|지난 ?주|الأسبوع الماضي"
+    ),
+    "month": (
+        r"\blast month\b|\b(?:letzten|vorigen|vergangenen) Monat\b|\ble mois (?:dernier|passé)\b"
+        r"|\bel mes pasado\b|\bil mese scorso\b|\bno mês passado\b|\b(?:vorige|afgelopen) maand\b"
+        r"|\bв прошлом месяце\b|上(?:个|個)?月|先月|지난 ?달|الشهر الماضي"
+    ),
+    "year": (
+        r"\blast year\b|\b(?:letztes|voriges|vergangenes|im letzten|im vergangenen) Jahr\b"
+        r"|\bl[’']an(?:née)? (?:dernier|dernière|passée?)\b|\bel año pasado\b|\bl[’']anno scorso\b"
+        r"|\bno ano passado\b|\b(?:vorig|afgelopen) jaar\b|\bв прошлом году\b"
+        r"|去年(?![轻輕])|작년|العام الماضي"
+    ),
+}
+_AGO = re.compile(
+    "|".join(f"(?P<{name.replace(' ', '_')}>{pattern})" for name, pattern in _PHRASES.items()),
+    re.IGNORECASE,
+)
+# Days from the beginning of the range to today, and days in the range.
+_LENGTHS = {
+    "today": (0, 1),
+    "yesterday": (1, 1),
+    "before_yesterday": (2, 1),
+    "week": (7, 7),
+    "month": (31, 31),
+    "year": (366, 366),
+}
 # Without a year, a date matches in the year of the question and in this many years before it.
 YEARS = 10
 
@@ -47,7 +92,7 @@ def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
         found += expand_date_ranges(parts, at=at)
     for match in _AGO.finditer(question):
-        found.append(parse_relative_range(match["spoken"] or match["span"], at=at))
+        found.append(parse_relative_range(match.lastgroup or "", at=at))
     return found
 
 
@@ -70,10 +115,9 @@ def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range
             yield first, datetime(year + 1, 1, 1, tzinfo=at.tzinfo)
 
 
-def parse_relative_range(words: str, *, at: datetime) -> Range:
-    """Return the range of "yesterday" or "last month", relative to the question."""
+def parse_relative_range(phrase: str, *, at: datetime) -> Range:
+    """Return the range of a phrase, such as `yesterday` or `month`, relative to the question."""
     # Sums of a time and days keep the clock time, also over a clock change.
     today = at.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-    lengths = {"today": (0, 1), "yesterday": (1, 1), "week": (7, 7), "month": (31, 31)}
-    back, length = lengths.get(words.lower(), (366, 366))
+    back, length = _LENGTHS[phrase]
     return today - timedelta(days=back), today - timedelta(days=back - length)

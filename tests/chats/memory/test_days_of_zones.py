@@ -144,3 +144,38 @@ def test_searchable_messages_are_counted_by_the_database(
     (query,) = queries.captured_queries
     assert query["sql"].count("SUM(") == 2
     assert Message.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("question", "back", "length"),
+    [
+        ("昨天说了什么？", 1, 1),
+        ("前天的会议", 2, 1),
+        ("我们上周讨论的支付方案", 7, 7),
+        ("上个月的预算", 31, 31),
+        ("去年的报告", 366, 366),
+        ("Was habe ich gestern gesagt?", 1, 1),
+        ("Was war vorgestern?", 2, 1),
+        ("the day before yesterday", 2, 1),
+        ("Was stand letzte Woche im Plan?", 7, 7),
+        ("qu’ai-je dit avant-hier", 2, 1),
+        ("la semaine dernière", 7, 7),
+        ("¿Qué dije ayer?", 1, 1),
+        ("anteayer", 2, 1),
+        ("先週の会議", 7, 7),
+        ("一昨日", 2, 1),
+        ("지난주 회의", 7, 7),
+    ],
+)
+def test_past_days_are_understood_in_many_languages(question: str, back: int, length: int) -> None:
+    (found,) = parse_time_ranges(question, at=NOON)
+    midnight = NOON.replace(hour=0)
+    begin = midnight - timedelta(days=back)
+    assert found == (begin, begin + timedelta(days=length))
+
+
+@pytest.mark.parametrize(
+    "question", ["Was steht hier?", "the hierarchy of the mayor", "他去年轻人那里", "next week"]
+)
+def test_other_words_are_no_days(question: str) -> None:
+    assert parse_time_ranges(question, at=NOON) == []
