@@ -241,12 +241,12 @@ def apply_agent_view(
         pins[seen.opening.seq] = seen.opening
     shown = (view.seen(message, counter=counter) for message in given.history)
     limits = [size for size in (given.values.max_bytes, view.max_bytes) if size]
-    # The limit of a team applies to texts, that of a policy to the whole request.
-    is_own_limit = bool(limits) and min(limits) != given.values.max_bytes
     policy = [part for part in given.system if part[0] == "policy"]
     rest = [part for part in given.system if part[0] != "policy"]
     return replace(
         given,
+        # The limit of a team applies to texts. That of a policy also applies to the whole request,
+        # as `image_limit`.
         values=replace(given.values, max_bytes=min(limits, default=None)),
         form=view.form,
         system=(*policy, *view.system, *rest),
@@ -259,5 +259,4 @@ def apply_agent_view(
         ),
         pins=tuple(pins[seq] for seq in sorted(pins)),
         strict_roles=True,
-        counts_images=given.counts_images and not is_own_limit,
     )

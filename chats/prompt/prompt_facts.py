@@ -194,7 +194,7 @@ def load_prompt_facts(
         last_seq=asked.last_seq,
         strict_roles=choice.model.strict_roles,
         # Other models get a line for each image.
-        counts_images=choice.model.takes_images,
+        image_limit=choice.values.max_bytes if choice.model.takes_images else None,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
     return replace(given, calibration=choice.model.factors.of(measure_prompt_scripts(given)))

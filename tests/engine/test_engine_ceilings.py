@@ -180,7 +180,11 @@ def test_images_count_as_they_are_sent(image: Image, size: int) -> None:
     ]
     assert count_image_bytes(wires) == size
     assert Scale(100, 1_000).measure(wires) == len("Look.")
-    assert Scale(100, 1_000, counts_images=True).measure(wires) == len("Look.") + size
+    assert Scale(100, 1_000, image_limit=1_000).measure(wires) == len("Look.") + size
+    # With a lower limit of texts, images still share the limit of both.
+    assert Scale(100, 10, image_limit=1_000).measure(wires) == -(-(len("Look.") + size) // 100)
+    assert Scale(100, 500, image_limit=10**9).measure(wires) == len("Look.")
+    assert Scale(100, None, image_limit=1_000).measure(wires) == len("Look.")
 
 
 @pytest.mark.requirement("S3.4")
@@ -192,11 +196,11 @@ def test_a_prompt_with_images_is_within_its_bytes() -> None:
     values = sliding(max_bytes=100_000)
     facts = given(history, values=values)
     assert len(sent(composed(facts))) == 8
-    context = composed(replace(facts, counts_images=True))
+    context = composed(replace(facts, image_limit=100_000))
     assert count_wire_bytes(context.messages) + count_image_bytes(context.messages) <= 100_000
     assert count_image_bytes(context.messages) > 0
     question = (build_image_message(1, replace(STORED, size=90_000)),)
-    large = replace(given((), values=values, question=question), counts_images=True)
+    large = replace(given((), values=values, question=question), image_limit=100_000)
     with pytest.raises(QuestionTooLarge, match="allow more bytes"):
         compose_context(large)
 

@@ -35,6 +35,7 @@ from contextpolicy.engine.messages.segments import (
     Parts,
     Scale,
     count_block_tokens,
+    count_image_bytes,
     count_tool_bytes,
     count_wire_bytes,
 )
@@ -54,7 +55,8 @@ class PromptFacts:
     `background`: knowledge from outside the chat; with `tail`, any further text, it makes one user
     block. `calibration`: provider's tokens per local token. `strict_roles`: the provider requires
     alternating roles, user first. `form`: the text form of an agent's prompt, instead of the
-    policy's layout; empty for none. `counts_images`: the byte limit also applies to images.
+    policy's layout; empty for none. `image_limit`: the limit of texts and images together in
+    bytes; None: images have no limit in bytes.
     """
 
     values: PolicyValues
@@ -73,7 +75,7 @@ class PromptFacts:
     calibration: float = 1.0
     strict_roles: bool = False
     form: str = ""
-    counts_images: bool = False
+    image_limit: int | None = None
 
 
 def build_prompt_maker(
@@ -103,7 +105,7 @@ class Pieces:
             values=values,
             form=facts.form,
             counter=facts.counter,
-            scale=Scale(limit, values.max_bytes, facts.counts_images),
+            scale=Scale(limit, values.max_bytes, facts.image_limit),
             stubbed=find_stubbed_results(found.live, values=values),
         )
         self.system = self.maker.system(filter_system_parts(facts.system, values=values))
@@ -224,10 +226,12 @@ class Pieces:
             facts.tools
         )
         system_bytes += self.maker.frame_bytes + JOINT_BYTES * len(asked)
-        asked_bytes = scale.measure(asked)
-        require_prompt_bytes(
-            max_bytes=facts.values.max_bytes, system=system_bytes, question=asked_bytes
-        )
+        asked_bytes = count_wire_bytes(asked)
+        for most, size in (
+            (facts.values.max_bytes, asked_bytes),
+            (facts.image_limit, asked_bytes + count_image_bytes(asked)),
+        ):
+            require_prompt_bytes(max_bytes=most, system=system_bytes, question=size)
         tokens = require_prompt_room(
             limit=self.limit,
             system=self.system.tokens + frame,

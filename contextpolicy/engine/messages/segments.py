@@ -91,13 +91,19 @@ class Scale:
 
     limit: int
     max_bytes: int | None
-    # The byte limit also applies to the images of messages.
-    counts_images: bool = False
+    # The limit of texts and images together, in bytes. None: images have no limit in bytes.
+    image_limit: int | None = None
 
     def measure(self, wires: Sequence[WireMessage]) -> int:
-        """Return the size of wire messages in bytes, as far as the byte limit applies to it."""
+        """Return the size of wire messages in bytes of `max_bytes`.
+
+        It is the size of their texts, or their share of `image_limit`, whichever is larger.
+        """
         size = count_wire_bytes(wires)
-        return size + count_image_bytes(wires) if self.counts_images else size
+        if self.max_bytes is None or self.image_limit is None:
+            return size
+        whole = size + count_image_bytes(wires)
+        return max(size, -(-whole * self.max_bytes // self.image_limit))
 
     def weight(self, tokens: int, size: int) -> int:
         """Return the weight of a piece of `tokens` tokens and `size` bytes."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -9,13 +10,17 @@ from django.test import Client
 from PIL import Image
 from pytest_django.fixtures import Settings
 
-from chats.models import MessageImage, StoredFile, Turn
+from chats.models import Chat, MessageImage, StoredFile, Turn
+from chats.prompt import composition
+from chats.teams import rosters
+from chats.teams.team_drafts import AgentDraft
 from contextpolicy.models import ModelSpec
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
 from tests.support.error_codes import read_status_and_code
 from tests.support.file_uploads import Read
 from tests.support.files_in_chats import Work, get_accepted_turn
+from tests.support.team_rounds import draft_team
 
 __all__ = ["set_policy"]
 
@@ -49,6 +54,38 @@ def test_an_image_above_the_byte_limit_is_refused_if_the_model_gets_it(
         assert "max_bytes 20,000" in turn.error_sentence
     else:
         assert turn.status == "completed"
+
+
+@pytest.mark.parametrize("takes_images", [True, False])
+def test_images_in_a_team_are_limited_by_the_policy(
+    chat: Chat,
+    set_policy: Any,
+    send: Any,
+    work: Work,
+    demo_model: ModelSpec,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    takes_images: bool,
+) -> None:
+    """An agent gets the images that its own tools returned."""
+    ModelSpec.objects.filter(pk=demo_model.pk).update(takes_images=takes_images)
+    team = draft_team(AgentDraft(name="Ann"), max_bytes=10_000)
+    chat.team = rosters.create_team(user=chat.owner, draft=team, shared=False, now=now).team
+    chat.save()
+    set_policy(max_bytes=20_000)
+    given: list[Any] = []
+    real = composition.ask_engine
+
+    def record(asked: Any) -> Any:
+        given.append(asked)
+        return real(asked)
+
+    monkeypatch.setattr(composition, "ask_engine", record)
+    work(get_accepted_turn(send()))
+    # The lower limit of the team applies to texts alone, that of the policy to the whole request.
+    assert given[-1].values.max_bytes == 10_000
+    assert given[-1].image_limit == (20_000 if takes_images else None)
 
 
 def test_a_message_whose_image_has_no_room_is_refused(
