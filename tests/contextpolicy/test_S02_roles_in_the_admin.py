@@ -339,6 +339,8 @@ def is_refused(client: Client, model: str, lookup: str) -> bool:
     return client.get(reverse(f"admin:{model}_changelist"), {lookup: "c"}).status_code == 400
 
 
+# A list refuses a lookup to every role (`FilteredAdmin.lookup_allowed`), so each role that can open
+# it tries a share of the fields.
 @pytest.mark.parametrize(
     ("role", "model"),
     [
@@ -356,8 +358,10 @@ def test_S02_no_list_can_be_searched_for_a_text(role: str, model: str) -> None:
         if isinstance(field, CharField | JSONField | TextField)
     ]
     client = browser(role)
+    readers = [each for each in ROLES if each in ROLE_TABLE[model][0]]
+    share = fields[readers.index(role) :: len(readers)] or fields[:1]
 
-    probes = [f"{name}__{probe}" for name in fields for probe in PROBES]
+    probes = [f"{name}__{probe}" for name in share for probe in PROBES]
     assert [each for each in probes if not is_refused(client, model, each)] == []
 
 
