@@ -295,7 +295,7 @@ class Message(Stored):
     @property
     def has_files(self) -> bool:
         """True if the message has files, so that its text can be empty."""
-        return any(part["type"] == "file" for part in self.parts)
+        return any(part["type"] == "file" for part in self.parts or ())
 
     @property
     def file_names(self) -> list[str]:
