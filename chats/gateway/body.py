@@ -74,6 +74,10 @@ UNSUPPORTED = {
 }
 
 
+# Values of these fields that ask for nothing.
+WITHOUT_EFFECT: tuple[Any, ...] = (False, [], "none")
+
+
 # Handled here. `parameters` lists the other fields that go to the provider.
 OWN = frozenset(
     {
@@ -206,10 +210,16 @@ def validate_chat_fields(
         tools=tools,
         parameters=passed | logprobs,
         logprobs_field="logprobs" if logprobs else "",
-        dropped=(*parameters.list_dropped_fields(n for n in body if n not in OWN), *forbidden),
+        dropped=(*parameters.list_dropped_fields(list_given_fields(body)), *forbidden),
         forms={name: {"type": custom_tools.CUSTOM} for name in list_custom_names(body)},
         count=parse_choice_count(body),
     )
+
+
+def list_given_fields(body: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields with an effect that are not handled here."""
+    ignored = OWN | UNSUPPORTED.keys()
+    return [name for name, said in body.items() if name not in ignored and said is not None]
 
 
 def parse_choice_count(body: Mapping[str, Any]) -> int:
@@ -238,10 +248,13 @@ def refuse_unsupported_fields(
     `known` fields are always accepted, even if their names look like those of refused fields.
     """
     for name, said in body.items():
+        if said is None:
+            # Some clients send each field that they know.
+            continue
         if name.lower() in ROUTING or parameters.is_routing(name, allowed=known):
             problem = f"{name}: the server chooses the provider. Leave this field out."
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
-        if name in UNSUPPORTED and said not in (None, False):
+        if name in UNSUPPORTED and said not in WITHOUT_EFFECT:
             problem = f"{name} is not supported. {UNSUPPORTED[name]}"
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
     if body.get("modalities") not in (None, ["text"]):

@@ -17,8 +17,12 @@ from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.images import Image, compute_image_tokens
 from contextpolicy.engine.messages.messages import FilePart
 
-_DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECASE)
-_ADDRESS = re.compile(r"https://[!-~]{1,2000}")
+# Other parameters, such as a name, may precede the encoding.
+_DATA = re.compile(
+    r"data:([a-z0-9.+/-]*)(?:;[^;,]{0,200}){0,8};base64,(.*)", re.DOTALL | re.IGNORECASE
+)
+# Signed addresses can have several thousand characters.
+_ADDRESS = re.compile(r"https://[!-~]{1,8000}")
 DETAILS = ("", "auto", "low", "high", "original")
 ELSEWHERE = "image/*"
 

@@ -14,6 +14,7 @@ from chats.gateway.errors import InvalidRequest
 from chats.gateway.files import GivenFile, parse_file_part
 from chats.gateway.images import parse_image_part
 from chats.models import FileChunk, StoredFile
+from chats.providers.chunks import extract_delta_reasoning
 from chats.record.images import Bytes
 from contextpolicy.engine.messages.extras import (
     ORIGIN_MARK,
@@ -113,14 +114,16 @@ def split_prefill(said: Conversation, *, last: Any) -> Conversation:
     """Return a conversation with its last message moved to `prefill`.
 
     The conversation is unchanged if the last message is not a reply or contains more than
-    text.
+    text. An empty reply is removed: some clients add the message that they expect.
     """
     if not isinstance(last, dict) or last.get("role") != "assistant":
         return said
     item = said.items[-1]
     is_text = all(isinstance(part, TextPart) for part in item.parts)
-    if not (is_text and item.text.strip()):
+    if not is_text:
         return said
+    if not item.text.strip():
+        return replace(said, items=said.items[:-1])
     is_marked = last.get("prefix") is True
     return replace(said, items=said.items[:-1], prefill=item.text, is_marked=is_marked)
 
@@ -210,10 +213,13 @@ class RequestReader:
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
         """Parse a reply with its calls. Raises `InvalidRequest`."""
-        content = message.get("content")
-        texts = parse_text_parts(message, param=param) if content is not None else ()
+        content, thoughts = split_thinking_parts(message.get("content"))
+        if content is None and isinstance(message.get("refusal"), str):
+            content = message["refusal"]
+        said = {"content": content}
+        texts = parse_text_parts(said, param=param) if content is not None else ()
         calls = parse_tool_calls(message, param=param)
-        thoughts = extract_reasoning(message) if calls else ""
+        thoughts = (extract_reasoning(message) if calls else "") or thoughts
         self.add_reply(texts, calls, param=f"{param}.tool_calls", thoughts=thoughts)
 
     def add_reply(
@@ -288,6 +294,24 @@ def extract_reasoning(message: Mapping[str, Any]) -> str:
     """Return the reasoning that a client sends back with a reply's calls."""
     texts = (message.get(name) for name in THOUGHTS)
     return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def split_thinking_parts(content: Any) -> tuple[Any, str]:
+    """Return the content of a reply with empty texts for its thinking, and that thinking.
+
+    Mistral's models reply in parts of text and thinking.
+    """
+    parts = content if isinstance(content, list) else []
+    places = [n for n, part in enumerate(parts) if is_thinking_part(part)]
+    if not places:
+        return content, ""
+    thoughts = extract_delta_reasoning({"content": [parts[n] for n in places]})
+    empty = {"type": "text", "text": ""}
+    return [empty if is_thinking_part(part) else part for part in parts], thoughts
+
+
+def is_thinking_part(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "thinking"
 
 
 def parse_text_parts(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:

@@ -67,7 +67,7 @@ def validate_response_fields(
         tools=offered,
         parameters=passed | logprobs,
         logprobs_field="include" if logprobs else "",
-        dropped=(*parameters.list_dropped_fields(others), *forbidden),
+        dropped=(*parameters.list_dropped_fields(body.list_given_fields(others)), *forbidden),
         left_out=given.left_out,
         forms=given.forms,
     )

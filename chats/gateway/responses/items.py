@@ -62,8 +62,9 @@ def parse_input_items(
     """Parse `input` and append it to the messages of a previous response, if any (`earlier`).
 
     `known`: the stored items that an item reference may name. `is_optional`: `input` may be
-    missing or empty. `leaves_out`: calls of hosted tools are left out. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
-    `ItemNotFound`, and the errors of `unseal` for a compaction item.
+    missing or empty. `leaves_out`: calls of hosted tools are left out. `field`: the name of the
+    field. Raises `InvalidRequest`, naming the field, `ItemNotFound`, and the errors of `unseal` for
+    a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if is_optional and items in (None, []):

@@ -161,7 +161,7 @@ def test_a_signature_in_an_address_that_changes_is_the_same_image(program: Gatew
         (build_image_url(b"", "image/png"), "invalid_image"),
         ("data:image/png;base64,####", "invalid_image"),
         ("http://pictures.example/a.png", "invalid_image"),
-        ("https://pictures.example/" + "a" * 3000, "invalid_image"),
+        ("https://pictures.example/" + "a" * 8001, "invalid_image"),
         ("file:///etc/passwd", "invalid_image"),
         (None, "invalid_image"),
         (build_image_url(PNG + bytes(2000)), "image_too_large"),
