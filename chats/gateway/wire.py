@@ -102,6 +102,8 @@ class Reply:
     thoughts: str = ""
     # Log probabilities of the text. None: not requested, or none from the provider.
     logprobs: Logprobs | None = None
+    # The text declines the request, so it may not have the requested format.
+    is_refusal: bool = False
 
 
 def build_turn_reply(turn: Turn, *, model: str) -> Reply:
@@ -121,6 +123,7 @@ def build_turn_reply(turn: Turn, *, model: str) -> Reply:
         finish=FINISHES.get(Message.Finish(turn.reply.finish), "stop"),
         usage=turn.usage,
         thoughts="".join(part["text"] for part in turn.reply.parts if part["type"] == "reasoning"),
+        is_refusal=bool((turn.client or {}).get("is_refusal")),
     )
 
 
@@ -140,10 +143,11 @@ def format_completion_id(reply_id: uuid.UUID) -> str:
 
 
 def build_completion(reply: Reply, *, forms: Forms) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
+    said, declined = (None, reply.text) if reply.is_refusal else (reply.text or None, None)
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": declined}
     if reply.calls:
         message["tool_calls"] = format_tool_calls(reply, forms=forms)
-    elif message["content"] is None:
+    elif said is None and not reply.is_refusal:
         message["content"] = ""
     message |= collect_extra_fields(reply)
     choice = {

@@ -130,7 +130,8 @@ class Turn(Stored):
     # Queued without a worker until a user decides about its tool calls, see `ToolCall.consent`.
     awaits_consent = models.BooleanField(default=False, db_default=False)
     # Options of a /v1 request: system, tools, parameters, and the seq after which the client's own
-    # messages begin. Cleared when the turn ends. None: not a /v1 request.
+    # messages begin. Cleared when the turn ends, except `is_refusal`: the model declined in its own
+    # words. None: not a /v1 request.
     client = models.JSONField(null=True, blank=True)
     # Text of the running step so far. It becomes a message when the step ends.
     partial_text = models.TextField(blank=True, default="")

@@ -133,6 +133,7 @@ class AttemptState:
             receipt_id=call.receipt_id,
             runs_servers=call.ran_servers,
             first_token_at=call.first_token_at,
+            is_refusal=call.reason == "refusal",
             token_log=call.log,
             error_code=code,
             error_sentence=sentence,

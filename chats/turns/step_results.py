@@ -43,6 +43,8 @@ class StepResult:
     runs_servers: bool = False
     # An interrupted step called tools of servers, so later prompts contain it.
     has_calls: bool = False
+    # The model declined in its own words.
+    is_refusal: bool = False
     # Log probabilities of the text, if the client asked for them.
     token_log: TokenLog | None = None
     estimate: PromptEstimate = field(default_factory=PromptEstimate)
@@ -67,6 +69,13 @@ def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) 
     if ending.error_code:
         data["code"] = ending.error_code
     return data
+
+
+def build_client_fields(turn: Turn, *, ending: StepResult) -> dict[str, Any]:
+    """Return the column with the client's options: cleared, except that the model declined."""
+    if turn.client is None:
+        return {}
+    return {"client": {"is_refusal": True} if ending.is_refusal else {}}
 
 
 def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:

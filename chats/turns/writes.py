@@ -42,6 +42,7 @@ from chats.turns.lease import (
 )
 from chats.turns.step_results import (
     StepResult,
+    build_client_fields,
     build_ending_data,
     build_failure_fields,
 )
@@ -297,7 +298,7 @@ def finish_turn(
         error_code=ending.error_code,
         **build_failure_fields(ending.error_sentence),
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
-        **({} if turn.client is None else {"client": {}}),
+        **build_client_fields(turn, ending=ending),
         **RELEASED,
     )
     store_reply_logprobs(turn, status=status, ending=ending, now=now)

@@ -296,4 +296,5 @@ def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
         finish=finish,
         usage=collector.usage,
         logprobs=parse_logprobs(logprobs) or None,
+        is_refusal=collector.reason == "refusal",
     )

@@ -132,7 +132,10 @@ class ResponseForm:
         )
 
     def whole(self, reply: Reply) -> str:
-        return json.dumps(self.completed(reply, self.output(reply)))
+        output = self.output(reply)
+        if reply.is_refusal:
+            output = [decline_text_item(item) for item in output]
+        return json.dumps(self.completed(reply, output))
 
     def broken(self, refusal: Refusal) -> str:
         """Return the end of a failed stream: an error with our code, then the failed response."""
@@ -297,6 +300,16 @@ def build_text_item(
         "status": status,
         "role": "assistant",
         "content": content,
+    }
+
+
+def decline_text_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the item with its text as a refusal. Other items are unchanged."""
+    if item["type"] != "message":
+        return dict(item)
+    return {
+        **item,
+        "content": [{"type": "refusal", "refusal": part["text"]} for part in item["content"]],
     }
 
 
