@@ -44,7 +44,10 @@ TEXT: dict[str, list[dict[str, Any]]] = {
         {"type": "message_stop"},
     ],
 }
-READERS = {"openai": ReplyReader, "anthropic": MessageReader}
+READERS: dict[str, type[ReplyReader] | type[MessageReader]] = {
+    "openai": ReplyReader,
+    "anthropic": MessageReader,
+}
 
 
 def read(kind: str, body: bytes) -> list[ProviderEvent]:
