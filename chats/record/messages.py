@@ -142,15 +142,34 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
     branch = turn.branch
     taken = list(list_waiting_messages(branch_id=branch.pk))
     for message in taken:
-        branch.last_seq += 1
-        message.seq = branch.last_seq
-        message.turn = turn
-        set_token_count(message, counter=counter)
-        prepared.save_row_fields(message, "seq", "turn", "token_count", "counter_version")
+        place_waiting_message(message, branch=branch, turn=turn, counter=counter)
     if taken:
         prepared.save_row_fields(branch, "last_seq")
         absorb_queued_turns(turn=turn, taken=taken, chat_id=branch.chat_id, now=now)
     return taken
+
+
+def place_waiting_message(
+    message: Message, *, branch: Branch, turn: Turn | None, counter: TokenCounter
+) -> None:
+    """Assign the next seq of the branch to a waiting message. The caller saves the branch.
+
+    `turn`: the turn that answers the message. None: no turn answers it yet.
+    """
+    branch.last_seq += 1
+    message.seq, message.turn = branch.last_seq, turn
+    set_token_count(message, counter=counter)
+    prepared.save_row_fields(message, "seq", "turn", "token_count", "counter_version")
+
+
+def append_unanswered(message: Message, *, branch: Branch, counter: TokenCounter) -> None:
+    """Add a waiting message to the end of its branch without a turn that answers it.
+
+    The caller has locked the chat and the branch, which has no unfinished turn.
+    """
+    branch.refresh_from_db(fields=["last_seq"])
+    place_waiting_message(message, branch=branch, turn=None, counter=counter)
+    prepared.save_row_fields(branch, "last_seq")
 
 
 def absorb_queued_turns(
@@ -168,8 +187,13 @@ def absorb_queued_turns(
     end_absorbed(ended, by=turn, chat_id=chat_id, now=now)
 
 
-def end_absorbed(ended: Sequence[Turn], *, by: Turn, chat_id: uuid.UUID, now: datetime) -> None:
-    """End queued turns that another turn replaces. The caller has locked them."""
+def end_absorbed(
+    ended: Sequence[Turn], *, by: Turn | None, chat_id: uuid.UUID, now: datetime
+) -> None:
+    """End queued turns that another turn replaces. The caller has locked them.
+
+    `by`: the turn that answers their messages. None: no turn answers them yet.
+    """
     for other in ended:
         other.status = Turn.Status.ABSORBED
         other.absorbed_by = by
@@ -184,7 +208,7 @@ def end_absorbed(ended: Sequence[Turn], *, by: Turn, chat_id: uuid.UUID, now: da
             now=now,
             chat_id=chat_id,
             turn_id=other.pk,
-            data={"by": str(by.pk)},
+            data={"by": str(by.pk) if by is not None else None},
         )
 
 

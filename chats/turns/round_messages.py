@@ -10,12 +10,14 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, ApiKey, Branch, Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import messages
 from chats.record.locking import lock_branch
 from chats.turns import lanes
 from chats.turns.roster import Roster, TeamGone, load_current_roster, load_roster
 from chats.turns.rounds import (
     assign_turn,
+    end_decided_round,
     list_opening_roles,
     start_parallel_turns,
     start_round,
@@ -115,8 +117,8 @@ def accept_team_message(
 
     During a round, the next agent answers it. A message that mentions agents replaces the agents
     still queued. `as_role` is the human member in whose name it is written; a round that waits for
-    that member continues. The round stores inactive agents that the message mentions. The caller
-    has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
+    that member continues. If no agent follows yet, `is_unanswered` is true of the turn. The round
+    stores inactive agents that the message mentions. The caller has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
     """
     roster = load_current_roster(chat)
     seat = find_seat(roster, as_role) if as_role else None
@@ -148,7 +150,7 @@ def accept_team_message(
     elif (
         waits is None
         and seat
-        and resume_waiting_round(turn, seat, text=text, called=addressees, now=now)
+        and resume_waiting_round(turn, seat, message=message, called=addressees, now=now)
     ):
         pass
     else:
@@ -189,6 +191,13 @@ def take_up_too(waits: Turn) -> None:
         Round.objects.filter(pk=waits.round_id).update(speakers=[], passes=0)
 
 
+def is_unanswered(turn: Turn) -> bool:
+    """Return True if no agent answers the message of a new turn: its round waits or has ended."""
+    if turn.agent_id is not None or turn.round is None:
+        return False
+    return turn.round.status != Round.Status.RUNNING
+
+
 def find_seat(roster: Roster, role_id: str) -> Agent:
     """Return the human member with this role id. Raises `NoSuchSeat`."""
     agent = roster.agent(role_id)
@@ -203,12 +212,13 @@ def build_seat_speaker(seat: Agent) -> dict[str, str]:
 
 
 def resume_waiting_round(
-    turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime
+    turn: Turn, seat: Agent, *, message: Message, called: Sequence[str], now: datetime
 ) -> bool:
     """Resume a round that waits for a human member, with that member's message as the answer.
 
-    Returns True if the round resumes. Waiting time does not count towards the round's time limit.
-    The unsaved turn is assigned to the next agent.
+    Returns True if the round takes the message. Waiting time does not count towards the round's
+    time limit. The unsaved turn is assigned to the next agent. It gets no agent if another person
+    is next or a limit is reached (`is_unanswered`).
     """
     waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
     made = waiting.select_related("version").order_by("-started_at").first()
@@ -227,12 +237,18 @@ def resume_waiting_round(
         roster.members,
         roster.rules,
         speaker=seat.role_id,
-        called=(*called, *team_view.parse_called_names(text)),
+        called=(*called, *team_view.parse_called_names(message.text)),
     )
-    if following.ending:
+    if following.ending == "settled":
         return False
-    made.status, made.started_at, made.finished_at = Round.Status.RUNNING, started_at, None
-    made.queue, made.speakers, made.passes = list(following.queue), [], 0
+    made.started_at, made.speakers, made.passes = started_at, [], 0
+    if following.ending:
+        end_decided_round(made, following, now=now)
+        made.save()
+        turn.round, turn.model_name = made, ""
+        messages.append_unanswered(message, branch=turn.branch, counter=O200kCounter())
+        return True
+    made.status, made.finished_at, made.queue = Round.Status.RUNNING, None, list(following.queue)
     made.save()
     assign_turn(turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
     return True

@@ -312,15 +312,11 @@ def schedule_next_agent(
         else (),
         failed=status == Turn.Status.FAILED or lanes.has_failed(turn),
     )
+    if following.ending:
+        end_decided_round(made, following, now=now)
+        return
     made.queue = list(following.queue)
     made.note_uncalled(following.unknown)
-    if following.ending == "waiting":
-        made.queue = [following.role_id, *following.queue]
-    if following.ending:
-        ended, reason = _ENDINGS[following.ending]
-        made.reason = reason
-        end_round(made, ended, now=now)
-        return
     following_turn = behind or build_next_turn(turn, chat=turn.branch.chat, made=made, now=now)
     if behind is not None:
         # A message of the person resets the counters that end exchanges between agents.
@@ -347,6 +343,16 @@ def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Tu
         api_key_id=turn.api_key_id,
         queued_at=now,
     )
+
+
+def end_decided_round(made: Round, following: engine.Next, *, now: datetime) -> None:
+    """End a round as decided, or make it wait for a person. The caller saves the round."""
+    made.queue = list(following.queue)
+    if following.ending == "waiting":
+        made.queue = [following.role_id, *following.queue]
+    made.note_uncalled(following.unknown)
+    ended, made.reason = _ENDINGS[following.ending]
+    end_round(made, ended, now=now)
 
 
 def end_round(made: Round, status: str, *, now: datetime) -> None:

@@ -266,6 +266,9 @@ def store_message(
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
     keep_provisional_chat(chat)
     record_turn_started(turn, actor=actor, chat=chat, now=now, message=message, stored=[message])
+    if round_messages.is_unanswered(turn):
+        messages.end_absorbed([turn], by=None, chat_id=chat.pk, now=now)
+        return message, turn
     transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn

@@ -33,7 +33,8 @@ class TurnOut(serializers.Serializer[Turn]):
         help_text=(
             "`queued` (also while a tool call waits for consent), `running`, `completed`, "
             "`stopped` (by a user), `failed` (see `error`) or `absorbed` (the turn in "
-            "`absorbed_by` also replies to its message)."
+            "`absorbed_by` also replies to its message, or a team's round waits for another person "
+            "or is at a limit)."
         ),
     )
     over = serializers.BooleanField(
