@@ -118,7 +118,8 @@ def accept_team_message(
     During a round, the next agent answers it. A message that mentions agents replaces the agents
     still queued. `as_role` is the human member in whose name it is written; a round that waits for
     that member continues. If no agent follows yet, `is_unanswered` is true of the turn. The round
-    stores inactive agents that the message mentions. The caller has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
+    stores inactive agents that the message mentions. The caller has locked the chat. Raises
+    `TeamGone` and `NoSuchSeat`.
     """
     roster = load_current_roster(chat)
     seat = find_seat(roster, as_role) if as_role else None

@@ -90,9 +90,16 @@ def test_a_repeated_answer_is_taken_once(play: Plays, alice: User) -> None:
     game.ask()
     game.answer("[NEXT:Ann, Bob]")
     game.chat.refresh_from_db()
-    given = {"user": alice, "chat": game.chat, "text": "Rome.", "as_role": "ann"}
     first, second = (
-        start.start_turn(**given, now=game.now, idempotency_key="same") for _ in range(2)
+        start.start_turn(
+            user=alice,
+            chat=game.chat,
+            text="Rome.",
+            as_role="ann",
+            now=game.now,
+            idempotency_key="same",
+        )
+        for _ in range(2)
     )
     assert (second.repeated, second.turn) == (True, first.turn)
     assert game.round().queue == ["bob"]
