@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import Agent, Chat, Team, TeamVersion
+from chats.models import Agent, Chat, Round, Team, TeamVersion
 from chats.record import access
 from chats.record.locking import lock_chat_for_writing
 from chats.teams.draft_checks import (
@@ -31,6 +31,8 @@ from contextpolicy import ledger
 from contextpolicy.engine.team import team
 
 MOST_TEAMS = 100
+# Their next agents would be those of the former team.
+ROUNDS_THAT_MAY_CONTINUE = (Round.Status.WAITING, Round.Status.LIMIT)
 
 
 class NotYours(Refusal):
@@ -158,13 +160,17 @@ def lock_editable_team(*, user: User, team_id: uuid.UUID) -> Team:
 def set_chat_team(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
     """Choose the team that replies in a chat from the next message on. None: the model replies.
 
-    The chat receives the team's task if it has none. Raises `NotFound` and `TeamBusy`.
+    Rounds of the former team that wait for a person or are at a limit end. The chat
+    receives the team's task if it has none. Raises `NotFound` and `TeamBusy`.
     """
     chosen = access.get_team(user=user, team_id=team_id) if team_id else None
     with transaction.atomic():
         chat = lock_chat_for_writing(chat.pk)
         if chat.active_branch and chat.active_branch.turns.filter(finished_at=None).exists():
             raise TeamBusy
+        if chat.team_id != (chosen.pk if chosen else None):
+            ended = Round.objects.filter(branch__chat=chat, status__in=ROUNDS_THAT_MAY_CONTINUE)
+            ended.update(status=Round.Status.REPLACED)
         chat.team = chosen
         if chosen and chosen.current and chat.team_task is None and chosen.current.task:
             chat.team_task = chosen.current.task

@@ -36,11 +36,17 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """The latest round cannot be resumed: it did not end early, or a reply is unfinished."""
+    """The latest round cannot be resumed: it did not end early, the chat has another team since, or
+    a reply is unfinished."""
 
     code = "round_not_resumable"
     status = 409
     sentence = gettext_noop("The latest round cannot be continued. Send a message instead.")
+
+
+def is_resumable(made: Round, *, chat: Chat) -> bool:
+    """Return True if a person can resume a round: it ended early, and its team is the chat's."""
+    return made.status in RESUMABLE and made.version.team_id == chat.team_id
 
 
 def resume_round(
@@ -55,7 +61,7 @@ def resume_round(
     lock_branch(branch.pk)
     last = find_newest_branch_round(branch)
     busy = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
-    if busy or last is None or last.status not in RESUMABLE or last.opening is None:
+    if busy or last is None or not is_resumable(last, chat=chat) or last.opening is None:
         raise RoundGoesOn
     roster = load_roster(last.version)
     ids = [role for role in last.queue if (a := roster.agent(role)) and a.type == Agent.Type.AI]
@@ -104,8 +110,10 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
         return assign_message_again(turn, now=now)
     made = turn.round
     made.status, made.finished_at = Round.Status.RUNNING, None
-    # A round opened for a single reply stays limited to it.
-    made.reason = ONLY_THIS if made.reason == ONLY_THIS else ""
+    # A round opened for a single reply stays limited to it. Of a former team, no other agent
+    # follows.
+    is_alone = made.reason == ONLY_THIS or made.version.team_id != turn.branch.chat.team_id
+    made.reason = ONLY_THIS if is_alone else ""
     made.hops = max(0, made.hops - 1)
     role = turn.agent.role_id
     made.queue = [each for each in made.queue if each != role]

@@ -225,6 +225,8 @@ def resume_waiting_round(
     made = waiting.select_related("version").order_by("-started_at").first()
     if made is None or made.queue[:1] != [seat.role_id] or made.finished_at is None:
         return False
+    if made.version.team_id != turn.branch.chat.team_id:
+        return False
     roster = load_roster(made.version)
     started_at = made.started_at + (now - made.finished_at)
     following = engine.decide_next_speaker(

@@ -40,7 +40,7 @@ def round_state(chat: Chat) -> RoundState | None:
     is_running = made.status == Round.Status.RUNNING
     title, body = describe_round(made, following=roster.names(made.queue))
     body = join_sentences(body, *describe_uncalled_names(made, roster=roster))
-    can_go_on = made.status in round_again.RESUMABLE
+    can_go_on = round_again.is_resumable(made, chat=chat)
     return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
 
 
