@@ -101,7 +101,8 @@ def find_retry_cutoff(turn: Turn) -> int | None:
 def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     """Reopen the round of an agent's turn, and return the fields that a retry inherits.
 
-    The turn's reply no longer counts as a hop of the round; its tokens still count.
+    The turn's reply no longer counts as a hop of the round; its tokens still count. The time since
+    the round ended does not count.
     Returns no fields if the turn belongs to no round. Raises `TeamGone`.
     """
     if turn.round is None:
@@ -109,6 +110,8 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     if turn.agent is None:
         return assign_message_again(turn, now=now)
     made = turn.round
+    if made.finished_at is not None:
+        made.started_at += now - made.finished_at
     made.status, made.finished_at = Round.Status.RUNNING, None
     # A round opened for a single reply stays limited to it. Of a former team, no other agent
     # follows.

@@ -341,6 +341,25 @@ def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
     assert (game.round().status, game.round().hops) == (Round.Status.SETTLED, 2)
 
 
+@pytest.mark.parametrize("is_independent", [False, True])
+def test_the_time_until_a_reply_is_tried_again_does_not_count(
+    play: Callable[..., TeamPlay], alice: User, *, is_independent: bool
+) -> None:
+    game = play("Planner", "Critic", goes_on_after_failure=False, independent=is_independent)
+    game.ask("@Planner go.")
+    turn = game.queued()
+    assert turn is not None
+    game.work(turn, [ProviderError("provider_rejected", status=400)])
+    made = game.round()
+    hours = timedelta(hours=3)
+    Round.objects.filter(pk=made.pk).update(
+        started_at=made.started_at - hours, finished_at=game.now - hours
+    )
+    retry_turn(user=alice, turn=Turn.objects.get(pk=turn.pk), now=game.now)
+    assert game.answer("Now. [NEXT:Critic]", "Fine.") == ["Planner", "Critic"]
+    assert (game.round().status, game.round().reason) == (Round.Status.SETTLED, "")
+
+
 @pytest.mark.team_case(14)
 @pytest.mark.parametrize(("play_on", "follows"), [(False, []), (True, ["Writer"])])
 def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
