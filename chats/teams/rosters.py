@@ -43,6 +43,21 @@ class NotYours(Refusal):
     sentence = gettext_noop("This team is shared. Copy it, or ask an administrator to change it.")
 
 
+class TeamChanged(Refusal):
+    """A newer version than the one that you edit exists. Nothing was saved."""
+
+    code = "team_changed_meanwhile"
+    status = 409
+    sentence = gettext_noop(
+        "Version {number} of this team was saved while you were editing, so your changes are not "
+        "saved yet. Compare them with that version, then save again to replace it."
+    )
+
+    def __init__(self, *, number: int) -> None:
+        super().__init__(number=number)
+        self.number = number
+
+
 class TooManyTeams(Refusal):
     """You have 100 teams, which is the limit. Delete one first."""
 
@@ -95,10 +110,24 @@ def create_team(
     return Saved(made, warnings)
 
 
-def update_team(*, user: User, team_id: uuid.UUID, draft: TeamDraft, now: datetime) -> Saved:
-    """Save a new version of a team. Raises `NotFound`, `NotYours` and `InvalidTeam`."""
+def update_team(
+    *,
+    user: User,
+    team_id: uuid.UUID,
+    draft: TeamDraft,
+    now: datetime,
+    based_on: int | None = None,
+) -> Saved:
+    """Save a new version of a team.
+
+    `based_on`: the number of the edited version. None: a newer version is replaced too. Raises
+    `NotFound`, `NotYours`, `InvalidTeam` and `TeamChanged`.
+    """
     with transaction.atomic():
         known = lock_editable_team(user=user, team_id=team_id)
+        number = known.current.number if known.current else None
+        if number is not None and based_on not in {None, number}:
+            raise TeamChanged(number=number)
         shared = known.owner_id is None
         found, warnings = check_team_draft(draft, user=user, known=known, shared=shared)
         store_team_version(known, draft=draft, found=found, now=now)

@@ -11,6 +11,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, Team, TeamVersion
 from chats.teams import play
 from chats.teams.presets import WINDOW
+from chats.teams.rosters import TeamChanged
 from chats.teams.team_drafts import AgentDraft, TeamDraft
 from chats.web.forms import (
     OptionField,
@@ -97,6 +98,10 @@ class TeamForm(PageForm):
         ),
     )
     shared = forms.BooleanField(label=gettext_lazy("Shared with everyone"), required=False)
+    # The number of the edited version. 0: a new team.
+    based_on = WholeNumberField(
+        required=False, min_value=0, max_value=10**9 - 1, empty=0, widget=forms.HiddenInput
+    )
 
 
 class AgentForm(PageForm):
@@ -183,10 +188,14 @@ AgentFormSet = forms.formset_factory(
 
 
 class TeamForms:
-    """The form of a team and the formset of its agents, with the values of `draft`."""
+    """The form of a team and the formset of its agents, with the values of `draft`.
 
-    def __init__(self, team: TeamForm, agents: Any, *, draft: TeamDraft) -> None:
+    `based_on`: the number of the version that the draft changes. 0: none.
+    """
+
+    def __init__(self, team: TeamForm, agents: Any, *, draft: TeamDraft, based_on: int = 0) -> None:
         self.team = team
+        self.based_on = based_on
         self.agents = agents
         self.draft = draft
         for form, agent in zip(agents, draft.agents, strict=True):
@@ -194,14 +203,20 @@ class TeamForms:
             form.previews = play.preview_agent_texts(agent, draft=draft)
 
     @classmethod
-    def from_draft(cls, draft: TeamDraft, *, options: Mapping[str, Choices]) -> Self:
-        """`options`: the `models` and `policies` that the agents can have."""
+    def from_draft(
+        cls, draft: TeamDraft, *, options: Mapping[str, Choices], based_on: int = 0
+    ) -> Self:
+        """`options`: the `models` and `policies` that the agents can have.
+
+        `based_on`: the number of the version that the draft changes. 0: a new team.
+        """
         values = {name: value for name, value in asdict(draft).items() if name != "agents"}
         agents = [asdict(agent) for agent in draft.agents]
         return cls(
-            TeamForm(initial=values),
+            TeamForm(initial={**values, "based_on": based_on}),
             AgentFormSet(initial=agents, prefix=PREFIX, form_kwargs=dict(options)),
             draft=draft,
+            based_on=based_on,
         )
 
     @classmethod
@@ -211,8 +226,9 @@ class TeamForms:
         agents = AgentFormSet(sent, prefix=PREFIX, form_kwargs=dict(options))
         values = team.read_values()
         del values["shared"]
+        based_on = values.pop("based_on")
         draft = TeamDraft(**values, agents=[form.read_draft() for form in agents])
-        return cls(team, agents, draft=draft)
+        return cls(team, agents, draft=draft, based_on=based_on)
 
     @property
     def is_shared(self) -> bool:
@@ -223,8 +239,13 @@ class TeamForms:
         return RefusalCatcher(self.refuse)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Show the refusal at its field, which can be one of an agent: `agents.0.name`."""
+        """Show the refusal at its field, which can be one of an agent: `agents.0.name`.
+
+        After `TeamChanged`, the form replaces the newer version when it is saved again.
+        """
         self.team.refuse(refusal)
+        if isinstance(refusal, TeamChanged):
+            self.team.data = dict(self.team.data.items()) | {"based_on": refusal.number}
         group, _, rest = (refusal.param or "").partition(".")
         place, _, name = rest.partition(".")
         if group == "agents" and place.isdigit():

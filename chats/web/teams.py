@@ -72,14 +72,17 @@ def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Show a team, or save a new version."""
     known = access.get_team(user=request.user, team_id=team_id)
     if request.method == "GET":
-        draft = team_drafts.build_version_draft(get_team_version(known))
-        return render_team_form(request, build_team_forms(request, draft=draft), team=known)
+        return render_team_form(request, build_version_forms(request, known), team=known)
     sent = build_team_forms(request)
     if request.POST.get("do") != "save":
         return render_team_form(request, change_members(request, sent), team=known)
     with sent.catch_refusal():
         saved = rosters.update_team(
-            user=request.user, team_id=team_id, draft=sent.draft, now=timezone.now()
+            user=request.user,
+            team_id=team_id,
+            draft=sent.draft,
+            now=timezone.now(),
+            based_on=sent.based_on or None,
         )
         return render_saved_team(request, saved)
     return render_team_form(request, sent, team=known)
@@ -96,8 +99,7 @@ def render_saved_team(request: PersonRequest, saved: Saved) -> HttpResponse:
     """Redirect to the list, or show the team again with warnings."""
     if not saved.warnings:
         return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
-    draft = team_drafts.build_version_draft(get_team_version(saved.team))
-    forms = build_team_forms(request, draft=draft)
+    forms = build_version_forms(request, saved.team)
     return render_team_form(request, forms, team=saved.team, warnings=saved.warnings)
 
 
@@ -201,8 +203,20 @@ def list_selectable_teams(request: PersonRequest) -> Sequence[Team]:
     return list(rows.order_by("current__name", "pk")[:100])
 
 
-def build_team_forms(request: PersonRequest, *, draft: TeamDraft | None = None) -> TeamForms:
-    """Return the forms with the values of the draft, or with those of the request."""
+def build_version_forms(request: PersonRequest, team: Team) -> TeamForms:
+    """Return the forms with the values of a team's current version."""
+    version = get_team_version(team)
+    draft = team_drafts.build_version_draft(version)
+    return build_team_forms(request, draft=draft, based_on=version.number)
+
+
+def build_team_forms(
+    request: PersonRequest, *, draft: TeamDraft | None = None, based_on: int = 0
+) -> TeamForms:
+    """Return the forms with the values of the draft, or with those of the request.
+
+    `based_on`: the number of the version that the draft changes.
+    """
     policies: list[tuple[str, str]] = []
     if request.user.has_perm(EDITS_POLICIES):
         rows = ContextPolicy.objects.filter(retired=False, current__isnull=False)
@@ -213,7 +227,7 @@ def build_team_forms(request: PersonRequest, *, draft: TeamDraft | None = None) 
     }
     if draft is None:
         return TeamForms.from_data(request.POST, options=options)
-    return TeamForms.from_draft(draft, options=options)
+    return TeamForms.from_draft(draft, options=options, based_on=based_on)
 
 
 def change_members(request: PersonRequest, sent: TeamForms) -> TeamForms:
@@ -224,7 +238,8 @@ def change_members(request: PersonRequest, sent: TeamForms) -> TeamForms:
     removals = [f"remove-{place}" for place in range(len(agents))]
     if do in removals:
         del agents[removals.index(do)]
-    changed = build_team_forms(request, draft=replace(sent.draft, agents=agents))
+    draft = replace(sent.draft, agents=agents)
+    changed = build_team_forms(request, draft=draft, based_on=sent.based_on)
     changed.team.initial["shared"] = sent.is_shared
     return changed
 
