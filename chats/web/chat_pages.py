@@ -14,7 +14,6 @@ from chats.actions import lifecycle
 from chats.background.cache_warming import request_warm_up
 from chats.ground.rates import RateLimited
 from chats.ground.refusals import Refusal
-from chats.ground.texts import sanitise_text
 from chats.models import Branch, Chat
 from chats.prompt.meter import Draft
 from chats.record import access
@@ -29,9 +28,9 @@ from chats.web.auth import (
     signed_in,
 )
 from chats.web.shell import build_shell
-from chats.web.thread.attachments import load_attachments, parse_file_ids
 from chats.web.thread.composer import build_composer, build_meter_view
 from chats.web.thread.message_acts import PATTERN
+from chats.web.thread.message_forms import MessageForm
 from chats.web.thread.rows import load_active_branch, load_current_state
 from chats.web.thread.thread import load_thread_page
 from chats.web.thread.updates import parse_seen_state, parse_seq, render_tail_update
@@ -77,16 +76,15 @@ def render_chat_page(
     chat: Chat,
     *,
     before: int | None = None,
-    text: str = "",
-    refusal: Refusal | None = None,
+    sent: MessageForm | None = None,
     notice: Refusal | None = None,
     branch: Branch | None = None,
 ) -> HttpResponse:
-    """Render the whole page. After a refusal, the text stays in the message box.
+    """Render the whole page. A refused message, `sent`, stays in the message box.
 
     `notice` is the refusal of another action. `branch` is the chat's branch, if just loaded.
     """
-    refused = refusal or notice
+    refused = sent.refusal if sent else notice
     models = lifecycle.load_enabled_models()
     thread = load_thread_page(
         chat=chat,
@@ -101,9 +99,7 @@ def render_chat_page(
         chat=chat,
         limit=meter.limit,
         is_replying=thread.is_replying,
-        text=text,
-        refusal=refusal,
-        attachments=load_attachments(request.user, parse_file_ids(request.POST)) if refusal else (),
+        sent=sent,
         choice=thread.ground.choice,
         models=models,
     )
@@ -131,48 +127,42 @@ def render_chat_page(
 def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Send a message. A refused text stays in the message box."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
-    text, key = parse_message_text(request), request.POST.get("key", "")
+    form = MessageForm(request.POST)
+    sent = form.read_values()
     try:
         count_message(request)
         start_turn(
             user=request.user,
             chat=chat,
-            text=text,
+            text=sent["text"],
             now=timezone.now(),
-            idempotency_key=key,
-            as_role=request.POST.get("as", ""),
-            files=parse_file_ids(request.POST),
-            unread="unread" in request.POST,
+            idempotency_key=sent["key"],
+            as_role=sent["as"],
+            files=sent["files"],
+            unread=sent["unread"],
         )
     except IdempotencyKeyReused:
-        return render_refused_message(request, chat, text=text, refusal=AlreadySent())
+        form.refuse(AlreadySent())
     except Refusal as refusal:
-        return render_refused_message(request, chat, text=text, refusal=refusal)
-    return render_tail_update(request, chat, sent=True)
+        form.refuse(refusal)
+    else:
+        return render_tail_update(request, chat, sent=True)
+    return render_refused_message(request, chat, form)
 
 
-def render_refused_message(
-    request: PersonRequest, chat: Chat, *, text: str, refusal: Refusal
-) -> HttpResponse:
+def render_refused_message(request: PersonRequest, chat: Chat, form: MessageForm) -> HttpResponse:
     """Render the message box with the text and the error, alone or within its page."""
     if not request.htmx:
-        return render_chat_page(request, chat, text=text, refusal=refusal)
+        return render_chat_page(request, chat, sent=form)
     composer = build_composer(
         user=request.user,
         chat=chat,
         limit=build_meter_view(chat=chat).limit,
-        is_replying="replying" in request.POST,
-        text=text,
-        refusal=refusal,
-        attachments=load_attachments(request.user, parse_file_ids(request.POST)),
+        is_replying=form.read_values()["replying"],
+        sent=form,
     )
     response = render(request, "chats/_composer.html", {"chat": chat, "composer": composer})
     return reswap(retarget(response, "#composer"), "outerHTML")
-
-
-def parse_message_text(request: PersonRequest) -> str:
-    """Return the text with LF line ends, because browsers send CRLF."""
-    return sanitise_text(request.POST.get("text", "").replace("\r\n", "\n"))
 
 
 @require_GET
@@ -204,7 +194,8 @@ def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         count_meter_update(request)
     except RateLimited:
         return HttpResponse(status=204)
-    draft = Draft(request.user, parse_message_text(request), parse_file_ids(request.POST))
+    sent = MessageForm(request.POST).read_values()
+    draft = Draft(request.user, sent["text"], sent["files"])
     meter = build_meter_view(chat=chat, draft=draft)
     return render(request, "chats/_meter.html", {"chat": chat, "meter": meter})
 

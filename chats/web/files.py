@@ -15,7 +15,8 @@ from chats.files.detection import clean_file_name
 from chats.ground.refusals import Refusal
 from chats.streams.files import SANDBOX_POLICY, build_file_download
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.thread.attachments import Attachment, load_attachments, parse_file_ids
+from chats.web.thread.attachments import Attachment, load_attachments
+from chats.web.thread.message_forms import FilesForm
 
 ITEM = "chats/_attachment.html"
 
@@ -61,7 +62,7 @@ def file_attached(request: PersonRequest, file_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def files_unsent(request: PersonRequest) -> HttpResponse:
     """Return the elements of the given uploads, to attach them to an unsent message again."""
-    attachments = load_attachments(request.user, parse_file_ids(request.GET))
+    attachments = load_attachments(request.user, FilesForm(request.GET).read_values()["files"])
     return render(request, "chats/_attachments.html", {"attachments": attachments})
 
 

@@ -19,11 +19,10 @@ from chats.prompt import model_choice
 from chats.record.idempotency import IdempotencyKeyReused
 from chats.teams.ahead import load_active_agent_names
 from chats.web.auth import PersonRequest, count_message, signed_in
-from chats.web.chat_pages import parse_message_text
 from chats.web.shell import build_shell
 from chats.web.teams import list_selectable_teams, parse_uuid_or_nil
-from chats.web.thread.attachments import load_attachments, parse_file_ids
 from chats.web.thread.composer import Mention, build_composer
+from chats.web.thread.message_forms import NewChatForm
 from contextpolicy import resolution
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.team.team_view import EVERYBODY
@@ -70,25 +69,28 @@ def chat_new(request: PersonRequest) -> HttpResponse:
     """Show the page, or create the chat with its first message."""
     if request.method == "GET":
         return render_new_chat(request)
-    text = parse_message_text(request)
+    form = NewChatForm(request.POST)
+    sent = form.read_values()
     try:
         count_message(request)
         accepted = lifecycle.start_in_new_chat(
             user=request.user,
-            text=text,
+            text=sent["text"],
             now=timezone.now(),
-            model_slug=request.POST.get("model", ""),
-            temporary="temporary" in request.POST,
-            team_id=parse_uuid_or_nil(request.POST.get("team", "")),
-            idempotency_key=request.POST.get("key", ""),
-            files=parse_file_ids(request.POST),
-            unread="unread" in request.POST,
+            model_slug=sent["model"],
+            temporary=sent["temporary"],
+            team_id=parse_uuid_or_nil(sent["team"]),
+            idempotency_key=sent["key"],
+            files=sent["files"],
+            unread=sent["unread"],
         )
     except IdempotencyKeyReused:
-        return render_new_chat(request, text=text, refusal=AlreadyBegun())
+        form.refuse(AlreadyBegun())
     except Refusal as refusal:
-        return render_new_chat(request, text=text, refusal=refusal)
-    return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))
+        form.refuse(refusal)
+    else:
+        return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))
+    return render_new_chat(request, form)
 
 
 def load_new_chat_values(user: User) -> PolicyValues:
@@ -113,10 +115,9 @@ def list_team_mentions(teams: Sequence[Team]) -> list[Mention]:
     return found
 
 
-def render_new_chat(
-    request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
-) -> HttpResponse:
-    """Render the page. With a refusal, the text stays in the message box."""
+def render_new_chat(request: PersonRequest, form: NewChatForm | None = None) -> HttpResponse:
+    """Render the page. A refused message stays in the message box."""
+    sent = form.read_values() if form else {}
     models = lifecycle.load_enabled_models()
     teams = list_selectable_teams(request)
     policy = load_new_chat_values(request.user)
@@ -124,9 +125,7 @@ def render_new_chat(
         user=request.user,
         chat=None,
         limit=policy.input_length_limit,
-        text=text,
-        refusal=refusal,
-        attachments=load_attachments(request.user, parse_file_ids(request.POST)),
+        sent=form,
         models=models,
         team_names=list_team_mentions(teams),
     )
@@ -136,13 +135,12 @@ def render_new_chat(
         "suggestions": SUGGESTIONS,
         "may_be_temporary": policy.temporary_chats,
         "erased_after": policy.retention_days,
-        "temporary": "temporary" in request.POST,
+        "temporary": sent.get("temporary", False),
         "teams": teams,
-        "chosen_team": request.POST.get("team") or request.GET.get("team", ""),
+        "chosen_team": sent.get("team") or request.GET.get("team", ""),
         "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
         "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),
         # The picker is also empty if the policy does not work with any model.
         "no_model": all(model.provider_name is None for model in models),
     }
-    status = refusal.status if refusal else 200
-    return render(request, "chats/new.html", values, status=status)
+    return render(request, "chats/new.html", values, status=form.status if form else 200)

@@ -22,7 +22,7 @@ from chats.ground import broker_facts
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
-from chats.web.account.confirming import confirm_here, is_recently_confirmed
+from chats.web.account.confirming import build_confirm_form, confirm_here
 from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.server_forms import PricesForm, ServerForm, build_price_forms
 from contextpolicy.models import ModelSpec
@@ -260,7 +260,7 @@ def render_setup_page(
         "small_model_name": small_account.NAME,
         "may_connect": may_connect,
         "broker_on_disk": get_broker_warning() if may_connect and not edited else "",
-        "is_fresh": is_recently_confirmed(request),
+        "confirm": build_confirm_form(request),
         "refusal": refusal,
         "at_button": form is not None,
         "edited": edited,

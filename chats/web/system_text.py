@@ -3,10 +3,11 @@
 import uuid
 from dataclasses import dataclass
 
+from django import forms
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from chats.actions import system_texts
@@ -14,9 +15,38 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.record import access
 from chats.web.auth import PersonRequest, format_actor, signed_in
+from chats.web.forms import PageForm, TextField
 from chats.web.reasons import SYSTEM_TEXT_RULES
 from chats.web.words import format_number
 from contextpolicy.linter.errors import LONGEST_TEXT
+
+
+class SystemTextForm(PageForm):
+    """The system text of a chat."""
+
+    id_format = "own-%s"
+
+    text = TextField(
+        label=gettext_lazy("System text"),
+        required=False,
+        help_text=gettext_lazy(
+            "Empty: no system text. Do not include secrets, because a model can repeat this text. "
+            "The prompt receipt of each reply shows it."
+        ),
+        widget=forms.Textarea(
+            attrs={
+                "class": "input editor",
+                "dir": "auto",
+                "autocomplete": "off",
+                # The style sheet sets the size.
+                "cols": False,
+                "rows": False,
+                "data-limit": LONGEST_TEXT,
+                "data-counted": "own-text-count",
+                "aria-describedby": "own-text_helptext own-text-count",
+            }
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +79,17 @@ def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
     """Show or save the text. A refused text stays in its field."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
-        return render_system_text(request, chat, text=chat.system_text)
-    # Browsers send line ends as CRLF.
-    text = request.POST.get("text", "").replace("\r\n", "\n")
+        form = SystemTextForm(initial={"text": chat.system_text})
+        return render_system_text(request, chat, form, text=chat.system_text)
+    form = SystemTextForm(request.POST)
+    text = form.read_values()["text"]
     try:
         system_texts.set_system_text(
             chat=chat, text=text, actor=format_actor(request), now=timezone.now()
         )
     except Refusal as refusal:
-        return render_system_text(request, chat, text=text, refusal=refusal)
+        form.refuse(refusal, field="text")
+        return render_system_text(request, chat, form, text=text)
     if not request.htmx:
         return redirect("chats:system-text", chat.pk)
     saved = (
@@ -65,29 +97,24 @@ def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
         if text
         else gettext("System text removed.")
     )
-    return render_system_text(request, chat, text=text, saved=saved)
+    return render_system_text(request, chat, form, text=text, saved=saved)
 
 
 def render_system_text(
-    request: PersonRequest,
-    chat: Chat,
-    *,
-    text: str,
-    refusal: Refusal | None = None,
-    saved: str = "",
+    request: PersonRequest, chat: Chat, form: SystemTextForm, *, text: str, saved: str = ""
 ) -> HttpResponse:
     """Render the page, or only its changing part for htmx."""
     context = {
         "chat": chat,
         "view": build_system_text_view(chat, text=text),
-        "refusal": refusal,
+        "form": form,
+        "refusal": form.refusal,
         "saved": saved,
     }
     if request.htmx:
         # Status 200, because htmx does not swap in a response with an error status.
         return render(request, "chats/_system_text.html", context)
-    status = refusal.status if refusal else 200
-    return render(request, "chats/system_text.html", context, status=status)
+    return render(request, "chats/system_text.html", context, status=form.status)
 
 
 def build_system_text_view(chat: Chat, *, text: str) -> SystemTextView:

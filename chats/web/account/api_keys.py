@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.models import ApiKey
 from chats.people import keys
-from chats.web.account.confirming import confirm_here, is_recently_confirmed
+from chats.web.account.confirming import build_confirm_form, confirm_here
 from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.forms import (
     OptionsField,
@@ -93,7 +93,7 @@ def render_api_keys(
             (key, get_key_state(key, now=now)) for key in keys.list_api_keys(owner=request.user)
         ],
         "form": form,
-        "is_fresh": is_recently_confirmed(request),
+        "confirm": build_confirm_form(request),
         "refusal": form.refusal,
         "made": made,
         "secret": secret,

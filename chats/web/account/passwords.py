@@ -96,6 +96,5 @@ def password_change(request: HttpRequest) -> HttpResponse:
         "next": get_next_path(request),
         "title": gettext("Change password") if has_one else gettext("Set password"),
         "has_one": has_one,
-        "is_fresh": True,
     }
     return render_login_response(request, "registration/password_change.html", context, refusal)

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.ground.refusals import Refusal
 from chats.models import Webhook
-from chats.web.account.confirming import confirm_here, is_recently_confirmed
+from chats.web.account.confirming import build_confirm_form, confirm_here
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.forms import OptionsField, PageForm, TextField, format_code
 from chats.web.reasons import DELIVERY_PROBLEMS
@@ -84,7 +84,7 @@ def render_webhooks(
     context = {
         "webhooks": managing.list_webhooks(owner=request.user),
         "form": form,
-        "is_fresh": is_recently_confirmed(request),
+        "confirm": build_confirm_form(request),
         "refusal": form.refusal,
         "made": made,
         "secret": secret,

@@ -16,6 +16,7 @@ from chats.web.auth import PersonRequest, View, signed_in
 from chats.web.chat_pages import render_chat_page
 from chats.web.compactions.listing import list_response
 from chats.web.compactions.page import render_compaction_page
+from chats.web.forms import OptionField, PageForm, TextField
 from chats.web.thread.updates import render_thread_update
 
 
@@ -89,12 +90,21 @@ def render_changed_compaction(
     return render_changed_thread(request, chat_id, place=f"compaction-{compaction_id}")
 
 
+class SummaryOptionsForm(PageForm):
+    """The details to keep in a new summary, and the model that writes it."""
+
+    focus = TextField()
+    # Empty: the policy chooses.
+    summariser = OptionField()
+
+
 def parse_summary_options(request: PersonRequest) -> dict[str, Any]:
     """Return the form's `focus` and `model` as keyword arguments for a new summary.
 
     `model` is None if the policy chooses the model, and "" for a summary without a model.
     """
-    chosen = request.POST.get("summariser", "")
-    # Empty: the policy chooses. The extractive summariser has no model slug.
+    sent = SummaryOptionsForm(request.POST).read_values()
+    chosen = sent["summariser"]
+    # The extractive summariser has no model slug.
     model = None if not chosen else "" if chosen == EXTRACTIVE else chosen
-    return {"focus": request.POST.get("focus", "").strip(), "model": model}
+    return {"focus": sent["focus"].strip(), "model": model}

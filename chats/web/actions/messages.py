@@ -17,9 +17,9 @@ from chats.models import Message
 from chats.record import access
 from chats.web.actions.in_place import chat_action, render_changed_thread
 from chats.web.auth import PersonRequest, View, count_message, format_actor, signed_in
-from chats.web.chat_pages import parse_message_text
 from chats.web.thread.composer import build_meter_view
 from chats.web.thread.message_acts import MessageActs
+from chats.web.thread.message_forms import MessageForm
 from chats.web.thread.thread import find_message_entry
 from chats.web.thread.updates import parse_seen_state, restore_focus
 
@@ -128,14 +128,18 @@ def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UU
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     if request.method == "GET":
         return edit_form(request, row, text=row.text)
-    text, key = parse_message_text(request), request.POST.get("key", "")
+    sent = MessageForm(request.POST).read_values()
     try:
         count_message(request)
         accepted = branching.edit_message(
-            user=request.user, message=row, text=text, now=timezone.now(), idempotency_key=key
+            user=request.user,
+            message=row,
+            text=sent["text"],
+            now=timezone.now(),
+            idempotency_key=sent["key"],
         )
     except Refusal as refusal:
-        return edit_form(request, row, text=text, refusal=refusal)
+        return edit_form(request, row, text=sent["text"], refusal=refusal)
     return render_changed_thread(request, chat_id, place=f"message-{accepted.message.pk}")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.http import QueryDict
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext, ngettext
 
@@ -74,20 +73,6 @@ def format_tokens(tokens: int) -> str:
 
 def format_pages(pages: int) -> str:
     return ngettext("{n} page", "{n} pages", pages).format(n=format_number(pages))
-
-
-def parse_file_ids(sent: QueryDict) -> list[uuid.UUID]:
-    """Return the file ids of a submitted form or a query string.
-
-    A malformed id becomes the nil UUID, which matches no file.
-    """
-    found = []
-    for value in sent.getlist("files"):
-        try:
-            found.append(uuid.UUID(value))
-        except ValueError:
-            found.append(uuid.UUID(int=0))
-    return found
 
 
 def load_attachments(user: User, ids: Collection[uuid.UUID]) -> list[Attachment]:

@@ -29,8 +29,9 @@ from chats.teams.play import Seat
 from chats.turns.roster import Roster
 from chats.web.state.page import StateView, build_state_view
 from chats.web.thread.ahead import AheadWords, build_next_message_preview
-from chats.web.thread.attachments import Attachment
+from chats.web.thread.attachments import Attachment, load_attachments
 from chats.web.thread.facts import load_newest_turns
+from chats.web.thread.message_forms import MessageForm
 from chats.web.thread.rows import load_active_branch
 from chats.web.thread.thread import ThreadPage
 from chats.web.words import abbreviate_number, format_number
@@ -182,14 +183,12 @@ def build_composer(
     chat: Chat | None,
     limit: int,
     is_replying: bool = False,
-    text: str = "",
-    refusal: Refusal | None = None,
+    sent: MessageForm | None = None,
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
     team_names: Sequence[Mention] = (),
-    attachments: Sequence[Attachment] = (),
 ) -> Composer:
-    """Return the message box with a new idempotency key.
+    """Return the message box with a new idempotency key, and with the refused message `sent`.
 
     `choice` and `models` are described in `list_offered_models`.
     """
@@ -199,11 +198,11 @@ def build_composer(
         limit=limit,
         is_replying=is_replying,
         key=uuid.uuid4().hex,
-        text=text,
-        refusal=refusal,
+        text=sent.read_values()["text"] if sent else "",
+        refusal=sent.refusal if sent else None,
         roster=play.find_roster(chat) if chat else None,
         team_names=team_names,
-        attachments=attachments,
+        attachments=load_attachments(user, sent.read_values()["files"]) if sent else (),
     )
 
 
