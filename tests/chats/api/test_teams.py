@@ -331,12 +331,12 @@ def test_what_is_no_snapshot_changes_nothing(team: TeamEndpoints, snapshot: obje
 
 def test_a_snapshot_may_be_larger_than_another_body(team: TeamEndpoints) -> None:
     rows = [
-        {"id": f"msg-{n}", **build_team_message("x" * 200)["message"]} for n in range(1, 15_001)
+        {"id": f"msg-{n}", **build_team_message("x" * 8_200)["message"]} for n in range(1, 501)
     ]
     assert len(json.dumps(rows)) > 4_000_000
     taken = team.read({"messages": rows, "teamTask": None, "version": 1})
-    assert taken.json()["messageCount"] == 15_000
-    assert len(team.snapshot()["messages"]) == 15_000
+    assert taken.json()["messageCount"] == 500
+    assert len(team.snapshot()["messages"]) == 500
 
 
 def test_a_chat_that_no_snapshot_takes_is_not_written_down(
