@@ -1,10 +1,10 @@
 """Measures whether replies wait for background jobs, by first-token times.
 
 `python -m benchmarks.beside [--during summaries,catch-up,verify,index,count,evaluate,uploads,
-busy-cores] [--layout queues]` starts a new instance for each block, on SQLite or on the server of
+busy-cores] [--layout queues]` starts a new instance for each block, on SQLite or on the server at
 PALIMPSEST_TEST_DATABASE_URL. It sends messages to an idle instance, then as many during the jobs.
-It prints p50 and p95 of both. It fails if p50 exceeds both 1.1 times and 15 ms more than the idle
-value, or p95 both 1.3 times and 50 ms more. `busy-cores` is a control without any job.
+It prints p50 and p95 of both. It fails if the jobs raise p50 by more than both 10 % and 15 ms, or
+p95 by more than both 30 % and 50 ms. `busy-cores` is a control without any job.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Given:
         self.url = self.owner_url = url
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """The rows of a query."""
+        """Run a query and return its rows."""
         with psycopg.connect(self.url, row_factory=dict_row, autocommit=True) as connection:
             return connection.execute(query.encode(), values).fetchall()
 
@@ -247,7 +247,7 @@ def uploading(tree: Instance, _number: int) -> None:
 
 
 def describe_memory(tree: Instance) -> str:
-    """Return the peak memory and the processor time of the processes that uploads pass."""
+    """Return the peak memory and the processor time of the processes that handle uploads."""
     found = [
         f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB,"
         f" {program.processor_seconds():.1f} s"
@@ -258,7 +258,7 @@ def describe_memory(tree: Instance) -> str:
 
 
 def wait_for_uploads(tree: Instance) -> None:
-    """Wait until all uploads have ended and were read; print duration and memory."""
+    """Wait until all uploads have ended and their text is extracted; print duration and memory."""
     begun = time.perf_counter()
     sys.stderr.write(f"{describe_memory(tree)} while the messages were sent\n")
     (sender,) = [program for program in tree.programs if program.name == "uploads"]
@@ -293,7 +293,7 @@ WORK: dict[str, Callable[[Instance, int], None]] = {
 
 
 def measure(tree: Instance, work: str, *, number: int, messages: int, times: Times) -> None:
-    """Measure messages in an idle instance, and as many during the jobs."""
+    """Measure first-token times in an idle instance, then for as many messages during the jobs."""
     with Client(tree) as client:
         # The first messages are slower.
         send_messages(client, tree, MESSAGES_PER_CHAT)
@@ -327,7 +327,7 @@ def block(work: str, *, layout: str, url: str, messages: int, times: Times) -> N
 
 @contextmanager
 def database_of(url: str, *, folder: Path) -> Iterator[Database]:
-    """A new SQLite file, or a new database on the server of the URL, removed after the block."""
+    """Yield a new SQLite file, or a new database on the URL's server, removed after the block."""
     if not url:
         yield SQLite(folder)
         return

@@ -1,7 +1,7 @@
 """Cost of retrieved context under load: time to the first token with it and without it.
 
 `python -m benchmarks.excerpts DATA [--streams 20] [--rounds 5] [--busy 0]` starts a whole instance
-with the project's fake model server and imports the conversation of DATA as a chat of each person,
+with the project's fake model server and imports the conversation in DATA twice for each person,
 once under *Long chats* with a prompt limit of 8,000 tokens and once under the same policy without
 retrieved context. Then all people ask questions at once, alternately with and without it. `--busy`
 starts processes that only use the processor. It prints p50 and p95 of the first token, and the

@@ -21,7 +21,7 @@ Make = Callable[[int], str]
 
 
 def of(pattern: str) -> Make:
-    """A generator of texts of a length: it repeats the pattern with rising numbers."""
+    """Return a function that repeats the pattern with rising numbers up to a given length."""
 
     def make(size: int) -> str:
         pieces = (pattern.format(n=n, m=n % 60) for n in count())
@@ -44,7 +44,7 @@ TEXTS: Mapping[str, Make] = {
 
 
 def seconds(make: Make, size: int) -> float:
-    """The shortest of three comparisons of a text of that length with its second half."""
+    """Return the fastest of three comparisons of a text with its second half, in CPU seconds."""
     text = make(size)
     kept = text[size // 2 :]
     taken = []
@@ -56,7 +56,7 @@ def seconds(make: Make, size: int) -> float:
 
 
 def growth(make: Make, *, size: int, times: int) -> float:
-    """How much longer a text takes that is `times` as long."""
+    """Return the factor by which the CPU time grows for text that is `times` as long."""
     return seconds(make, size * times) / max(seconds(make, size), 1e-4)
 
 

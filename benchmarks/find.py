@@ -122,7 +122,7 @@ def indexed(branch: Any, *, count: int) -> None:
 
 
 def ask(questions: list[str], *, branch: Any, client: Any) -> dict[str, list[float]]:
-    """The duration of each query: the search, the share of this process, and the page."""
+    """Return the seconds per query: for the search, its CPU time in this process, and the page."""
     from chats.memory.search import search
 
     times: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
@@ -203,7 +203,7 @@ def listing(count: int) -> None:
 
 
 def opening(short: int, long: int) -> None:
-    """Measure CPU time and statements of the page of a short and of a long chat."""
+    """Measure the CPU time and SQL statements for the page of a short and of a long chat."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
@@ -328,7 +328,7 @@ def prompt_maker(user: Any) -> Callable[[Any], object]:
 
 
 def took(client: Any, address: str) -> float:
-    """The duration of a page."""
+    """Return the seconds that a page takes to load; exit if it fails."""
     begun = time.perf_counter()
     answer = client.get(address)
     if answer.status_code != 200:

@@ -13,7 +13,7 @@ PAGES = ("/", "/chats/list", "/settings/keys", "/search?q=word", "/chats/archive
 
 
 def main() -> None:
-    """Set up, fill the database, write and read. Raises AssertionError."""
+    """Set up, fill the database, write and read. Raises AssertionError if a check fails."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
     os.environ["ALLOWED_HOSTS"] = "testserver"
     import django

@@ -100,7 +100,7 @@ def begun(chats: int, messages: int, *, megabytes: int) -> Any:
 
 
 def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int = 0) -> None:
-    """Write an export of Claude, chat by chat."""
+    """Write an export in Claude's format, chat by chat."""
     from benchmarks import bulk
 
     texts = bulk.texts(1_000, words=bulk.vocabulary())

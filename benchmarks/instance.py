@@ -46,7 +46,7 @@ class Instance:
         return f"http://127.0.0.1:{self.port}"
 
     def run(self, program: str) -> str:
-        """The output of a program that runs with the instance's settings."""
+        """Run a program with the instance's settings and return its output."""
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True)
         if done.returncode:
@@ -56,7 +56,7 @@ class Instance:
 
 @contextmanager
 def instance(*, model_host: str, database_url: str = "") -> Iterator[Instance]:
-    """Start an instance that may call a model at this address, and end it.
+    """Run an instance that may call a model at this address until the block ends.
 
     Without a database URL it uses SQLite in its folder.
     """
@@ -89,7 +89,7 @@ def free_port() -> int:
 
 
 def wait_for(url: str, *, seconds: float = 120) -> None:
-    """Wait until the address answers."""
+    """Wait until the URL answers; exit if it does not within `seconds`."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         try:
@@ -108,7 +108,7 @@ class Client:
         self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def open(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """An open response; a POST if there is a body."""
+        """Send a request, a POST if there is a body, and return the open response."""
         data = json.dumps(body).encode() if body is not None else None
         headers = {**self.headers, "Idempotency-Key": uuid.uuid4().hex} if data else self.headers
         request = urllib.request.Request(f"{self.base}{path}", data=data, headers=headers)  # noqa: S310  # loopback

@@ -195,7 +195,7 @@ def sign() -> str:
 
 
 def verify() -> str:
-    """Verify all chains, receipts and checkpoints, as each week."""
+    """Verify all chains, receipts and checkpoints, as the weekly job does."""
     from django.utils import timezone
 
     from contextpolicy import verification
@@ -207,7 +207,7 @@ def verify() -> str:
 
 
 def export() -> str:
-    """Everything as lines of JSON, read piece by piece and thrown away."""
+    """Export everything as JSON lines; read it piece by piece and discard it."""
     from django.utils import timezone
 
     from contextpolicy.audit.export import start_ledger_export, stream_ledger_export

@@ -76,7 +76,7 @@ class Follower(threading.Thread):
 
 
 class Reader:
-    """A person's browser, as far as it asks for pages; the connection stays open as a browser's."""
+    """Loads pages like a person's browser, on one connection that stays open."""
 
     def __init__(self, port: int, *, cookie: str, chat: str) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -84,7 +84,7 @@ class Reader:
         self.path = f"/chats/{chat}/"
 
     def open_pages(self, number: int) -> list[float]:
-        """Milliseconds from asking for the page to its last byte, each time."""
+        """Load the page repeatedly; return the milliseconds from each request to its last byte."""
         times = []
         for _ in range(number):
             begun = time.perf_counter()
@@ -99,7 +99,7 @@ class Reader:
 
 
 def told(name: str, times: list[float]) -> float:
-    """Print one row; the median."""
+    """Print one row and return its median."""
     p50 = statistics.median(times)
     p95 = statistics.quantiles(times, n=20)[18]
     print(f"{name:28} {len(times)} pages: p50 {p50:4.0f} ms, p95 {p95:4.0f} ms", flush=True)  # noqa: T201

@@ -4,8 +4,8 @@
 with the same PALIMPSEST_DATA, or the same database at PALIMPSEST_TEST_DATABASE_URL. It serves that
 data, opens the palette as its first person after the start, and types prefixes of common and rare
 words, with 40 ms between the letters. It prints the time from the last letter until the results are
-drawn. It fails if the 95th percentile is over 150 ms. The first prefixes, whose part of the index
-is not cached, are printed separately.
+drawn. It fails if the 95th percentile is over 150 ms. The first prefixes, for which the index
+is not cached yet, are printed separately.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measured(url: str, cookie: tuple[str, str], texts: Sequence[str]) -> list[float]:
-    """Type each text into the palette; the time of each."""
+    """Type each text into the palette; return the time of each."""
     options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=needed_browser(), args=options)
@@ -100,7 +100,7 @@ def session() -> tuple[str, str]:
 
 
 def beginnings(number: int) -> list[str]:
-    """Beginnings of one word or of two, of every kind."""
+    """Return prefixes of one word or two, rare and common."""
     from benchmarks import bulk
 
     words = bulk.vocabulary()

@@ -39,7 +39,7 @@ HEADINGS = ("policy", "replies", "prompt", "from cache", "first, p50", "first, p
 
 
 def measure(beside: Beside, preset: str, *, turns: int, pause: float) -> str:
-    """A line of the table: a chat with this many messages under a preset."""
+    """Return a table line about a chat with this many messages under a preset."""
     beside.desk.ask("govern", preset=preset)
     chat = str(beside.desk.ask("new_chat", model=beside.slug))
     replies = []

@@ -4,13 +4,13 @@
 has a `NAME.jsonl`. Each conversation is stored as a chat of a new person, indexed, and queried with
 all its questions through `chats.memory.search.recall`, on a separate database. The program prints
 recall@10 and @20 for each category, conversation and family: the mean share of a question's
-evidence among the first messages found, and the share of questions of which any or all of it is
-among them. Questions without evidence or without an answer are left out.
+evidence among the first messages found, and the shares of questions for which any or all of the
+evidence is among them. Questions without evidence or without an answer are left out.
 
 `--archive` uses the archive search of a chat that is fully covered by a summary. `--half even` or
 `odd` takes every second conversation. `--set NAME=VALUE` changes a constant of
 `chats.memory.search.ranking`. `--vectors ADDRESS --model NAME` adds semantic search with an
-embedding model at an address that ends with `/v1`, as an operator would choose it.
+embedding model at a URL that ends with `/v1`, as an operator would choose it.
 """
 
 import argparse
@@ -108,12 +108,12 @@ def in_words(shares: Shares) -> str:
 
 
 def counted(shares: Shares, *, least: float) -> Shares:
-    """The same with 1 for a share of at least `least` and 0 for a smaller one."""
+    """Replace each share by 1 if it is at least `least`, otherwise by 0."""
     return [(name, float(ten >= least), float(twenty >= least)) for name, ten, twenty in shares]
 
 
 def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: bool) -> Shares:
-    """Recall@10 and @20 of each question of a conversation, with its category."""
+    """Recall@10 and @20 for each question about a conversation, with its category."""
     from django.utils import timezone
 
     from chats.memory.search.recall import recall_excerpts
@@ -142,7 +142,7 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
 
 
 def embed(address: str, *, model: str) -> None:
-    """Choose a model at an address and embed all texts."""
+    """Choose a model at a URL and embed all texts."""
     from django.db.models.functions import Now
     from django.utils import timezone
 

@@ -1,10 +1,10 @@
 """A retention run over many messages: time, longest transaction, memory.
 
 `python -m benchmarks.retention [--messages 10000]` uses a separate database: SQLite, or PostgreSQL
-under `scripts/with_postgres.sh`. Half of the messages are in chats of a hundred that are too old
-and are erased completely. The other half is the old part of one chat that stays in use. Every
-second message has a receipt that names the thirty messages before it. It has no pass or fail
-limits.
+under `scripts/with_postgres.sh`. Half of the messages are in chats of a hundred messages, which
+are too old and are erased completely. The other half is the old part of one chat that stays in
+use. Every second message has a receipt that names the thirty messages before it. It has no pass
+or fail limits.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def receipts(branch: Any, *, now: Any) -> None:
 
 
 def run(messages: int) -> None:
-    """Run it and print the cost."""
+    """Do the retention run and print its cost."""
     from django.db import connection
     from django.utils import timezone
 

@@ -72,13 +72,13 @@ async def take_turns(target: ChatTarget, *, chats: int, turns: int) -> None:
 
 
 def measure(ours: Instance) -> Sizes:
-    """The rows, bytes of rows and bytes of indexes of each table."""
+    """Each table's number of rows, bytes in rows and bytes in indexes."""
     found: dict[str, Any] = json.loads(ours.run(MEASURE))
     return {name: (size[0], size[1], size[2]) for name, size in found.items()}
 
 
 def describe_growth(before: Sizes, after: Sizes, *, turns: int) -> list[str]:
-    """Return the lines of a table of the bytes that a turn added, the largest first."""
+    """Return the bytes that a turn added to each table, as lines, largest first."""
     grown = {
         name: tuple(
             now - then for now, then in zip(after[name], before.get(name, (0, 0, 0)), strict=True)

@@ -189,7 +189,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
 
 
 def question(words: Sequence[str], kind: str, number: int, chance: random.Random) -> str:
-    """Some words of a kind."""
+    """Return `number` random words of a kind as one query."""
 
     def place(of: str) -> int:
         return chance.randint(*RANKS[of])

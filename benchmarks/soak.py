@@ -4,7 +4,7 @@
 worker, background worker, broker) and uses it: chats that grow and are summarised, the API and the
 gateway, search, pages, uploads, stopped replies and deletions. It reads the memory of each process
 every fifteen seconds, and writes `soak.jsonl` and `soak.svg` to the folder. It fails if a reply is
-lost, or if a run of an hour or more grows by more than the limit after the warm-up.
+lost, or if memory grows faster than the limit after the warm-up in a run of an hour or more.
 """
 
 import argparse

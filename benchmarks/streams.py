@@ -3,9 +3,9 @@
 `python -m benchmarks.streams [--targets direct,sqlite] [--axis streams] [--values 1,20,100]` starts
 a fake model server, and each target in turn: `direct` (the fake server itself), `floor` (a minimal
 stack of the same components), `sqlite` and `postgres` (the product), `apart` (message and reply in
-two requests), `gateway`, and the peers `chainlit` and `litellm`. The values are the streams at the
-same time, the messages in each chat, or the person's other chats. It prints a table, writes plots
-with `--plots FOLDER`, and fails if a token is lost, repeated or reordered.
+two requests), `gateway`, and the peers `chainlit` and `litellm`. The values are the numbers of
+simultaneous streams, of messages in each chat, or of the person's other chats. It prints a table,
+writes plots with `--plots FOLDER`, and fails if a token is lost, repeated or reordered.
 """
 
 import argparse

@@ -1,17 +1,17 @@
-"""Measures the cost of teams: first-token times of other chats, and tokens of a late round.
+"""Measures the cost of teams: first-token times in other chats, and tokens in a late round.
 
 `python -m benchmarks.teams_beside [--teams 20] [--plain 20] [--blocks 6] [--messages 3]
-[--rounds 50] [--only beside|tokens]` starts an instance, on SQLite or on the server of
+[--rounds 50] [--only beside|tokens]` starts an instance, on SQLite or on the server at
 PALIMPSEST_TEST_DATABASE_URL, with the project's fake server as its model. It makes two
 measurements.
 
 Load: plain chats send messages repeatedly. In alternate blocks, either chats of busy teams or as
-many more busy plain chats run at the same time. It fails if the median time to the first token with
-teams exceeds both 1.1 times and 15 ms more than the other.
+many more busy plain chats run at the same time. It fails if teams raise the median time to the
+first token by more than both 10 % and 15 ms.
 
 Tokens: chats of a team of three (window of 12, default policy) run through their rounds, with short
 and with long replies. For long ones the policy may create a summary. It fails if the prompts of the
-last round are over 1.2 times those of the fifth.
+last round have over 1.2 times as many tokens as those of the fifth.
 
 It prints a line of JSON for each block and each result.
 """
@@ -82,21 +82,21 @@ LOOK_EVERY = 1.0
 
 @dataclass(frozen=True)
 class Desk:
-    """The API calls of an instance that these programs need."""
+    """The API calls that these programs make to an instance."""
 
     client: Client
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The JSON of a response."""
+        """Send a request; return the JSON of the response."""
         with self.client.open(path, body) as answer:
             return json.load(answer)
 
     def new_chat(self, **values: Any) -> str:
-        """A new chat's id."""
+        """Create a chat; return its id."""
         return str(self.ask("/chats", values)["id"])
 
     def new_team(self, **values: Any) -> str:
-        """A team of three agents."""
+        """Create a team of three agents; return its id."""
         return str(self.ask("/teams", {"name": "Bench", "agents": AGENTS, **values})["id"])
 
     def send(self, chat: str, text: str) -> str:
@@ -130,7 +130,7 @@ def first_words(
     writes: Callable[[str, str], None],
     messages: int,
 ) -> tuple[list[float], int]:
-    """First-token times of plain chats while others write; the number of the others' replies."""
+    """Return first-token times of plain chats while others write, and the others' reply count."""
     over = threading.Event()
     begun = threading.Barrier(len(plain) + len(others))
 

@@ -1,7 +1,7 @@
 """Uploads many files at once, each on its own connection.
 
 `python -m benchmarks.uploads --socket PATH [--number 200] [--mib 5]` sends text files with the API
-key of the environment variable KEY. It prints the duration and the number of each status. One
+key in the environment variable KEY. It prints the duration and the number of each status. One
 thread writes to all connections, because this program shares its cores with the measured server.
 """
 
@@ -26,7 +26,7 @@ REQUEST = (
 
 
 async def upload_file(socket: str, number: int, *, pieces: int) -> str:
-    """Upload a text that no other upload has; return the status of the response."""
+    """Upload a text file with unique content; return the status of the response."""
     reader, writer = await asyncio.open_unix_connection(socket)
     head = HEAD.format(number=number).encode()
     line = f"Upload {number} has this line in each of its pieces.\n".encode()

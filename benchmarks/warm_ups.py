@@ -2,7 +2,7 @@
 
 `python -m benchmarks.warm_ups [--turns 30] [--rest 2.5] [--read-ms 1]` starts a whole instance with
 the project's fake server. The server needs time for each prompt token that is not cached, and
-caches one prompt, as a small local model does. For each way of compaction a chat gets the same
+caches one prompt, as a small local model does. For each compaction method a chat gets the same
 messages, with warm-ups and then without. The user waits between a reply and the next message. It
 prints p50 and p95 of the first token, without pass or fail limits.
 """

@@ -82,8 +82,8 @@ def describe_count_progress(row: BlastRadius | None) -> str:
     )
     if row.sampled_refuse:
         said = gettext(
-            "The count of affected chats is not finished: {judged:,} of {in_use:,} checked so "
-            "far. In a sample, the next message of some chats would be refused."
+            "The count of affected chats is not finished: {judged:,} of {in_use:,} checked "
+            "so far. In a sample, the next message in some chats would be refused."
         )
     elif row.high is not None:
         said = gettext(
@@ -116,8 +116,8 @@ def check_version_count(
     """Check that a version has a sufficient count to become active. Return that count.
 
     Returns None if it needs no count: its content is unchanged, or the policy applies to few chats.
-    That is the case if it is not assigned to people, and if `share`, the share of active chats that
-    name the policy, does not exceed the limit. Raises `BlastRadiusNeeded`.
+    A policy applies to few chats if it is not assigned to people, and if `share`, the share of
+    active chats that name the policy, does not exceed the limit. Raises `BlastRadiusNeeded`.
     """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
@@ -231,7 +231,7 @@ def is_sufficient_count(row: BlastRadius) -> bool:
 
 
 def build_radius_data(row: BlastRadius) -> dict[str, Any]:
-    """Return the numbers of a count for its ledger events, without texts."""
+    """Return the numbers of a count for its ledger events, without text."""
     data: dict[str, Any] = {
         "radius": str(row.pk),
         "policy": row.policy.slug,

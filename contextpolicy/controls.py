@@ -208,7 +208,7 @@ def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datet
 
     The person who published it approved it for the targets at that time. A user who assigned the
     policy while it was active approved it for that target. Returns False if chats or agents name
-    the policy, because the ledger does not show since when.
+    the policy, because the ledger does not show when they began to do so.
     """
     story = Story(policy, old=old)
     levels = list_policy_levels(policy)

@@ -1,4 +1,4 @@
-"""Follows the ledger: delivers each event once, also if it commits late.
+"""Follows the ledger: delivers each event once, even if it commits late.
 
 Ids are assigned before the commit, so an event with a lower id can appear after one with a higher
 id. The reader therefore remembers each missing id, up to the maximum duration of a transaction, and
@@ -21,7 +21,7 @@ MOST_MISSED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Unprocessed events, and the reader's position after processing them."""
+    """Unprocessed events, and the reader's position once they are processed."""
 
     events: list[AuditEvent]
     last: int

@@ -1,6 +1,6 @@
 """Places and releases legal holds, and returns their extent.
 
-Code that deletes texts calls `lock_held_targets` in the transaction of the deletion. Placing a hold
+Code that deletes text calls `lock_held_targets` in the transaction of the deletion. Placing a hold
 waits for all transactions that have already called it; later ones see the hold. Data covered by a
 hold can therefore never be deleted.
 """
@@ -63,7 +63,7 @@ class Held:
     chats: frozenset[UUID] = frozenset()
 
     def covers(self, *, owner_id: int, chats: Iterable[UUID] = ()) -> bool:
-        """Return True if the user is under a hold, or any of these chats."""
+        """Return True if the user or any of these chats is under a hold."""
         return self.everything or owner_id in self.people or not self.chats.isdisjoint(chats)
 
 
@@ -81,9 +81,9 @@ def place_hold(
 ) -> LegalHold:
     """Hold everything, the members of a group, a user or a chat. Raises `HoldIncomplete`.
 
-    Several holds may cover the same data; each must end separately. The hold covers the group's
-    current members even after they leave, and later members while they belong to the group. If the
-    group is deleted, its members at that time remain under the hold.
+    Several holds may cover the same data; each must be released separately. The hold covers the
+    group's current members even after they leave, and later members while they belong to the group.
+    If the group is deleted, its members at that time remain under the hold.
     """
     case, reason = case.strip(), reason.strip()
     is_said = is_meaningful_text(case) and is_meaningful_text(reason)

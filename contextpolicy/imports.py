@@ -69,7 +69,7 @@ OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()
 
 
 class ReservedName(Exception):
-    """The slug of the new policy is reserved for an address of the API."""
+    """The slug of the new policy is reserved for a URL of the API."""
 
     code = "reserved_name"
 
@@ -103,10 +103,10 @@ def import_strategy(
 ) -> ContextPolicy:
     """Import a strategy as a new policy, or as the next version of `into`.
 
-    A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
-    the values that do not belong to a strategy. The export of a policy is imported with all its
-    values (`import_policy`). `writes_skills`: the importer may create skills of the instance.
-    Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `PolicyNameTaken`,
+    A new policy is named `name`, or after the form's `id` if `name` is empty. An existing policy
+    keeps its locks and the values that do not belong to a strategy. The export of a policy is
+    imported with all its values (`import_policy`). `writes_skills`: the importer may create skills
+    of the instance. Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `PolicyNameTaken`,
     `PolicySkillsRefused`, `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
     form = parse_import_json(text)
@@ -391,6 +391,6 @@ def check_slug_free(slug: str) -> None:
 
 
 def get_form_id(form: object) -> str:
-    """Return the form's `id`, or an empty text."""
+    """Return the form's `id`, or an empty string."""
     given = form.get("id") if isinstance(form, Mapping) else None
     return given.strip() if isinstance(given, str) else ""

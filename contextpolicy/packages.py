@@ -43,8 +43,8 @@ def load_offers(
     """Load the entry points of a group. A failing one does not affect the others.
 
     `unusable`: the error sentence, with `{name}` and `{reason}`. `taken`: the built-in names, each
-    with the reason that it is reserved. `check` gets the object and the package with its version;
-    it returns the offer or raises `OfferRefused`.
+    with the reason why it is reserved. `check` gets the object and the package with its version; it
+    returns the offer or raises `OfferRefused`.
     """
     found: dict[str, Offered] = {}
     faults: dict[str, Phrase] = {}

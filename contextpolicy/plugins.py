@@ -129,10 +129,10 @@ def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Prob
 
 
 def parse_imported_strategy(data: object) -> dict[str, object]:
-    """Convert a strategy in import form to policy fields.
+    """Convert a strategy in the import format to policy fields.
 
     Accepts {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner object
-    alone. Raises MalformedImport for another form, an unknown strategy, or a config key that maps
+    alone. Raises MalformedImport for another format, an unknown strategy, or a config key that maps
     to no field.
     """
     outer = data if isinstance(data, Mapping) else {}
@@ -166,7 +166,8 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
     fields = {FOREIGN_KEYS.get(key, key): value for key, value in config.items()}
     found = [
         gettext(
-            "The config of {name} has the same value as {foreign!r} and {own!r}. Keep one of them."
+            "The config of {name} sets the same value twice, as {foreign!r} and as "
+            "{own!r}. Keep one of them."
         ).format(name=name, foreign=foreign, own=own)
         for foreign, own in FOREIGN_KEYS.items()
         if foreign in config and own in config

@@ -18,7 +18,7 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """A newer version than the one that you edit or publish exists. Nothing was saved."""
+    """There is a newer version than the one you are editing or publishing. Nothing was saved."""
 
     code = "policy_changed_meanwhile"
 

@@ -97,9 +97,7 @@ def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str,
 
 
 def list_missing_skills(slugs: object) -> list[str]:
-    """Return the skills that an imported policy names without their texts and that do not exist
-    here.
-    """
+    """Return the slugs of an import's left-out skills that no skill of the instance has."""
     named = [slug for slug in slugs if isinstance(slug, str)] if isinstance(slugs, list) else []
     here = Skill.objects.filter(slug__in=named, group=None, team_id=None)
     existing = set(here.values_list("slug", flat=True))
@@ -107,7 +105,7 @@ def list_missing_skills(slugs: object) -> list[str]:
 
 
 def serialize_skill(skill: Skill) -> dict[str, Any]:
-    """Return a skill of the instance with its texts, with the keys `SKILL_KEYS`."""
+    """Return a skill of the instance with its texts, as an object with the keys `SKILL_KEYS`."""
     form = {key: getattr(skill, key) for key in SKILL_KEYS if key != "files"}
     files = {file.name: file.text for file in skill_files.list_skill_files(skill)}
     return {**form, "files": files}

@@ -86,12 +86,12 @@ def create_policy_version(
 ) -> PolicyVersion:
     """Create the next version of a policy and publish it wherever the policy applies.
 
-    `values` contains the fields that the policy sets, by the names of `PolicyValues`.
-    `locks` names the fields that no nearer level may override. `based_on` is the edited
-    version, which must be the newest. `activate_version` publishes drafts and versions that
-    wait for a second person. A version without the required count is refused, or kept as a
-    draft with `may_wait`. `restores` is the older version with the same content. Raises
-    `PolicyProblems`, `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
+    `values` contains the fields that the policy sets, by the names of `PolicyValues`. `locks` lists
+    the fields that no nearer level may override. `based_on` is the edited version, which must be
+    the newest. `activate_version` publishes drafts and versions that wait for a second person. A
+    version without the required count is refused, or kept as a draft with `may_wait`. `restores` is
+    the older version with the same content. Raises `PolicyProblems`, `PolicyChangedMeanwhile` and
+    `blast.BlastRadiusNeeded`.
     """
     author = parse_actor_user(actor)
     found = find_policy_errors(values, locks=locks)
@@ -142,11 +142,10 @@ def activate_version(
 ) -> PolicyVersion:
     """Publish a draft wherever the policy applies.
 
-    An active version stays active. Only the newest version can be published; an older one
-    is restored as a new version. If a required second person or count is missing, the
-    caller must give the reason of an `emergency`. Raises `PolicyProblems` if the version
-    can no longer work, `PolicyChangedMeanwhile`, `SecondPersonNeeded` and
-    `blast.BlastRadiusNeeded`.
+    An active version stays active. Only the newest version can be published; an older one is
+    restored as a new version. If a required second person or count is missing, the caller must give
+    a reason as `emergency`. Raises `PolicyProblems` if the version can no longer work,
+    `PolicyChangedMeanwhile`, `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -224,8 +223,8 @@ def change_policy(
 ) -> None:
     """Rename, describe, retire or reactivate a policy. `create_policy_version` changes its values.
 
-    Raises `PolicyInUse` and `PolicyNameTaken`. If chats or agents name the policy, retiring it
-    raises `SecondPersonNeeded`, and reactivating it also `blast.BlastRadiusNeeded`.
+    Raises `PolicyInUse` and `PolicyNameTaken`. If chats or agents name the policy, retiring or
+    reactivating it can also raise `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     after = {"name": name, "description": description, "retired": retired}
     with transaction.atomic():

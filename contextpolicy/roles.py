@@ -1,9 +1,9 @@
 """The five roles: groups with fixed names and permissions.
 
 Deny by default: a role has exactly the permissions listed here. Auditors, and policy administrators
-who approve summaries, can read texts of other users only with a reason that the ledger records.
-No role can change the ledger. An Owner grants roles. A superuser has all these permissions. The
-groups that policies are assigned to are ordinary groups without permissions.
+who approve summaries, can read other users' text only with a reason that the ledger records. No
+role can change the ledger. An Owner grants roles. A superuser has all these permissions. The groups
+that policies are assigned to are ordinary groups without permissions.
 """
 
 from collections.abc import Collection, Mapping

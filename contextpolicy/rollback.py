@@ -89,9 +89,7 @@ def is_protected(app: str, model: str, column: str) -> bool:
 
 
 def has_values(model: Any, column: str, *, using: str) -> bool:
-    """Return True if any row's value differs from the column's default; for a table, if it has
-    rows.
-    """
+    """Return True if a row's value differs from the column's default, or if a table has rows."""
     rows = model.objects.using(using)
     if not column:
         return bool(rows.exists())

@@ -109,7 +109,7 @@ REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Changes of the files of a skill: new texts by name, and the names of removed files."""
+    """Changes to the files of a skill: new texts by name, and the names of removed files."""
 
     written: Mapping[str, str]
     removed: Sequence[str]
@@ -124,7 +124,7 @@ def is_skill_file_name(name: str) -> bool:
 def plan_file_changes(
     skill: Skill | None, *, files: Mapping[str, str | None], keeps_others: bool
 ) -> FileChanges:
-    """Return the changes of the stored files of a skill (None: a new skill).
+    """Return the changes to the stored files of a skill (None: a new skill).
 
     `files`: new texts by name; None removes a file. Without `keeps_others`, all other files
     are removed. Files with an equal text are not changed. Raises SkillFileNameInvalid and

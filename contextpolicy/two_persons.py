@@ -50,8 +50,8 @@ def is_needed(
 
     A change must wait if it applies to everyone, a group or agents of shared teams. Any other
     change must wait if it changes a lock or shortens retention compared with `before`. The removal
-    of an assignment must wait if the policy has locks. Changes by the product itself, such as a
-    shell command, have no actor and do not wait.
+    of an assignment must wait if the policy has locks. Changes by the product itself, such as those
+    by a shell command, have no actor and do not wait.
     """
     if not settings.TWO_PERSONS or by is None or by != author:
         return False

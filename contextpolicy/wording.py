@@ -1,4 +1,4 @@
-"""Joins and translates texts for the reader's language."""
+"""Joins and translates sentences for the reader's language."""
 
 from collections.abc import Iterable
 from functools import reduce

@@ -74,7 +74,7 @@ def build_broker_command(data: Path) -> list[str]:
 
 
 def delete_old_files(folder: Path) -> None:
-    """Delete the files of a broker version that wrote to disk."""
+    """Delete the files that an older version left when its broker wrote to disk."""
     shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
     for pattern in ("*.aof", "*.rdb"):
         for path in folder.glob(pattern):

@@ -55,7 +55,7 @@ def check_installed_packages(
 
 @register(Tags.security, deploy=True)
 def check_secrets(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """Check that debugging is off, keys are long and distinct, and hosts are named."""
+    """Check that debugging is off, keys are long and distinct, and not every host is allowed."""
     del app_configs
     found: list[CheckMessage] = []
     if settings.DEBUG:

@@ -12,7 +12,7 @@ from project.env import Misconfigured, read_list, read_string
 
 
 def prepare_data_folder(default: Path) -> Path:
-    """Create the folder of all data that needs a backup if it is missing, and return its path.
+    """Return the path of the folder for all data that needs a backup; create it if missing.
 
     Only its owner can read it. A folder of another owner is used unchanged if its group may write,
     as in Kubernetes volumes with an `fsGroup`. Raises Misconfigured if it cannot be used.
@@ -37,7 +37,7 @@ def prepare_data_folder(default: Path) -> Path:
 
 
 def make_temporary_folder(folder: Path) -> None:
-    """Create the folder of TMPDIR if it is inside the data folder, as in containers.
+    """Create the folder that TMPDIR names if it is inside the data folder, as in containers.
 
     Raises Misconfigured if it cannot be created.
     """

@@ -81,9 +81,9 @@ OF_ADDRESS = frozenset({"dbname", "password", "port", "user"})
 def build_database_settings(data: Path) -> dict[str, object]:
     """Return the database settings for `DATABASE_URL`.
 
-    The form is postgres://user:password@host:port/name. Without it, the database is SQLite
-    in the data folder. Raises Misconfigured for another database; no message contains a
-    part of the URL.
+    The format is postgres://user:password@host:port/name, or sqlite:// and a full path. If the
+    variable is not set, the database is SQLite in the data folder. Raises Misconfigured for another
+    database; no message contains a part of the URL.
     """
     url = read_string("DATABASE_URL").strip()
     if not url:
@@ -159,7 +159,7 @@ def build_sqlite_settings(path: Path) -> dict[str, object]:
 
 
 def format_sqlite_url(path: Path) -> str:
-    """Return the URL of a SQLite file with a full path, as `DATABASE_URL` names it."""
+    """Return the URL of a SQLite file, given by its full path, in the format of `DATABASE_URL`."""
     return f"sqlite://{quote(str(path))}"
 
 
@@ -216,7 +216,7 @@ def parse_postgres_server(rest: str) -> dict[str, str | None]:
 
 
 def parse_hosts(hosts: str) -> tuple[str, str]:
-    """Return the hosts and the ports of a URL, as libpq takes them. Raises Misconfigured."""
+    """Return the hosts and the ports of a URL in libpq's format. Raises Misconfigured."""
     names, ports = [], []
     for each in hosts.split(","):
         found = re.fullmatch(r"(.*?)(?::([0-9]+))?", each, re.DOTALL)

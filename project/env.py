@@ -25,7 +25,7 @@ class Misconfigured(Exception):
 
 
 def read_string(name: str, default: str = "") -> str:
-    """Read the variable; `NAME_FILE` may name a file that holds its value (container secrets).
+    """Read the variable; `NAME_FILE` may name a file that contains its value (container secrets).
 
     Raises Misconfigured if that file cannot be read.
     """
@@ -217,7 +217,7 @@ def read_list(name: str, default: str = "") -> list[str]:
 
 
 def read_command(name: str) -> str:
-    """Read a command line, or another text without spaces. Raises the errors of `check_command`."""
+    """Read a command line; empty if not set. Raises the errors of `check_command`."""
     line = read_string(name)
     if line:
         check_command(line, place=name)

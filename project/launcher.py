@@ -204,7 +204,7 @@ def describe_broken_broker(binary: str, reason: str | None) -> str:
 
 
 def load_code() -> Callable[[], None]:
-    """Load the code of all processes; return the function that each fork calls first.
+    """Load the code for all processes; return the function that each fork calls first.
 
     Raises Misconfigured.
     """
@@ -250,8 +250,8 @@ def build_web_process(*, host: str, port: int, in_fork: Callable[[], None] | Non
 def build_reply_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the reply worker, which also runs the schedule.
 
-    The schedule only sends tasks to this worker's queue, which would not run without the
-    worker.
+    The schedule only sends tasks to this worker's queue, and without the worker none of them would
+    run.
     """
     return Child(
         name="worker",
@@ -287,7 +287,10 @@ class BackgroundWork:
         self.next_look = 0.0
 
     def is_there(self) -> bool:
-        """Return True if a task is waiting. A broker that does not answer is asked again later."""
+        """Return True if a task is waiting, False also if the broker does not answer.
+
+        Queries the broker only at intervals; returns False in between.
+        """
         now = time.monotonic()
         if now < self.next_look:
             return False

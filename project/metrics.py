@@ -31,7 +31,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def is_permitted(request: HttpRequest) -> bool:
-    """Return True if the client has the token or one of the addresses."""
+    """Return True if the client has the token or one of the permitted addresses."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     token = settings.METRICS_TOKEN.encode()
     if token and scheme.lower() == "bearer" and secrets.compare_digest(given.encode(), token):

@@ -82,8 +82,9 @@ class UnknownHost(Malformed):
     """The request names a host that this server does not serve."""
 
     sentence = gettext_noop(
-        "This server does not serve the host name of this address. Open the server at its public "
-        "address. An operator can add host names with PALIMPSEST_PUBLIC_URL or ALLOWED_HOSTS."
+        "This server does not serve the host name in this URL. Open the server at its "
+        "public URL. An operator can add host names with PALIMPSEST_PUBLIC_URL or "
+        "ALLOWED_HOSTS."
     )
 
 
@@ -99,7 +100,7 @@ class Around:
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
         """Prepare the request. If this returns a response, it is sent without calling the view.
 
-        None: the view is called.
+        Otherwise returns None, and the view is called.
         """
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -255,9 +256,9 @@ class WholeFilesMiddleware(Around):
 
 
 class PageFormMiddleware(Around):
-    """Gives a script that sent a form the address of the next page, in `X-Location`.
+    """Gives a script that sent a form the URL of the next page, in `X-Location`.
 
-    The script cannot see or show a redirect, so it gets status 204 and loads that address.
+    The script cannot see or show a redirect, so it gets status 204 and loads that URL.
     """
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

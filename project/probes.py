@@ -77,7 +77,7 @@ def find_database_fault() -> str:
 def list_storage_warnings() -> list[str]:
     """Return a warning if a disk is full or nearly full.
 
-    It is not a fault, because a load balancer would then block reading too.
+    A full disk is not a fault, because a load balancer would then block reading too.
     """
     try:
         found = os.statvfs(settings.DATA_DIR)

@@ -17,8 +17,8 @@ REDIS_URL_FORM = (
 def resolve_redis_url(data: Path) -> str:
     """Return `REDIS_URL`, else the socket of the server that `manage.py serve` supervises.
 
-    Raises Misconfigured for another scheme. The message does not contain the URL, which may have a
-    password.
+    Raises Misconfigured for another scheme. The message does not contain the URL, because the URL
+    may contain a password.
     """
     url = read_string("REDIS_URL").strip()
     if not url:

@@ -37,7 +37,7 @@ class AddressTooLong(Refusal):
     code = "address_too_long"
     status = 414
     sentence = gettext_noop(
-        "This address is longer than {limit:,} bytes. Send long values in the body."
+        "This URL is longer than {limit:,} bytes. Send long values in the body."
     )
 
 
@@ -175,7 +175,7 @@ class RequestBody:
 
 
 def check_request_size(scope: Scope) -> Refusal | None:
-    """Return the refusal of a request that is too large, before its body is read, or None."""
+    """Return the refusal for a request that is too large, before its body is read, or None."""
     address = len(scope["raw_path"]) + len(scope["query_string"])
     if address > settings.ADDRESS_BYTES:
         return AddressTooLong(limit=settings.ADDRESS_BYTES)
@@ -190,7 +190,10 @@ def check_request_size(scope: Scope) -> Refusal | None:
 
 
 def build_size_refusal(scope: Scope, *, limit: int) -> Refusal:
-    """Return the refusal of a body of more than `limit` bytes. It names uploads if it has files."""
+    """Return the refusal for a body of more than `limit` bytes.
+
+    It mentions uploads if the path accepts files.
+    """
     if scope["path"].startswith("/v1/"):
         return BodyTooLarge(limit=limit)
     has_files = WITH_FILES.fullmatch(scope["path"]) is not None

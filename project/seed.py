@@ -70,8 +70,8 @@ def shorten_path(path: Path) -> str:
 def connect_from_environment(*, now: datetime) -> str:
     """Connect the provider of OPENAI_API_KEY or OPENAI_BASE_URL, once.
 
-    Returns a message for the console if that failed, else an empty one. A provider that
-    cannot be reached must not prevent the start.
+    Returns a message for the console if that failed, else an empty string. A provider that cannot
+    be reached must not prevent the start.
     """
     asked = settings.OPENAI_API_KEY or env.read_string("OPENAI_BASE_URL")
     known = ProviderAccount.objects.filter(base_url=settings.OPENAI_BASE_URL.rstrip("/"))

@@ -55,7 +55,7 @@ def build_model_process(data: Path) -> Child:
 def choose_model_port(file: Path) -> int:
     """Return a port that is free now, and store it in the file.
 
-    It is the stored port of the last start if possible.
+    If it is free, this is the port that the last start stored.
     """
     try:
         last = int(file.read_text(encoding="ascii"))

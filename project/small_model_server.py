@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def write_to(log: Path) -> None:
-    """Redirect all output of this process and its libraries to a file that only its owner reads."""
+    """Redirect all output of this process and its libraries to a file for its owner only."""
     is_long = log.exists() and log.stat().st_size > LONGEST_LOG
     how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if is_long else 0)
     file = os.open(log, how, 0o600)

@@ -121,7 +121,7 @@ class Child:
         self.pause = min(self.pause * 2, LONGEST_PAUSE)
 
     def stop(self) -> None:
-        """Ask the process to end, and kill it if it does not."""
+        """Send the process a stop signal, and kill it if it does not end."""
         self.ask_to_end()
         self.wait_for_end()
 

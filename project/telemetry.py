@@ -36,7 +36,7 @@ def set_up_telemetry() -> None:
 
 
 def build_provider() -> Any:
-    """Return a provider that sends spans to the address of the settings in the background.
+    """Return a provider that sends spans to `OTEL_EXPORTER_OTLP_ENDPOINT` in the background.
 
     The packages read other variables that begin with OTEL_ themselves.
     """
@@ -77,7 +77,7 @@ class OpenTelemetry:
                 raise
 
     def inject(self) -> dict[str, str]:
-        """Return the headers that name the current span."""
+        """Return the headers that identify the current span."""
         carrier: dict[str, str] = {}
         self.propagate.inject(carrier)
         return carrier
@@ -111,7 +111,7 @@ def strip_event(event: dict[str, Any], _hint: object) -> dict[str, Any]:
 
 
 def strip_error(error: dict[str, Any]) -> dict[str, Any]:
-    """Return an error of a report without its message, which may quote a row."""
+    """Return an error from a report without its message, which may quote a row."""
     frames = (error.get("stacktrace") or {}).get("frames") or []
     stack = [{name: frame[name] for name in OF_FRAME if name in frame} for frame in frames]
     return {

@@ -35,7 +35,7 @@ DENIED = frozenset({errno.EACCES, errno.EPERM})
 def describe_file_error(error: OSError, *, what: str = "") -> str:
     """Return the reason why a file or a folder cannot be used.
 
-    Empty if the error has another subject.
+    Empty if the error is about something else.
     """
     name = what or (str(error.filename) if error.filename else "")
     if error.errno in DENIED and name:

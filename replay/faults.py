@@ -113,7 +113,7 @@ def list_dropped_data(prompt: Prompt) -> list[LeftOut]:
 
 
 def list_sent_steps(prompt: Prompt) -> list[tuple[int, int | None]]:
-    """Return the sent steps, each with the limit that cut its results."""
+    """Return the sent steps, each with the limit that cut its results, or None."""
     return [(s.seq, s.result_limit) for s in prompt[1].segments if s.origin == "step"]
 
 

@@ -93,7 +93,7 @@ class RecordedTools:
         return self.specs
 
     def answer(self, call: ToolCallPart, **_: object) -> registry.ToolAnswer:
-        """Return the recorded result; None if there is none."""
+        """Return the recorded result; its `content` is None if none is recorded."""
         waiting = self.results.get(call.call_id)
         return registry.ToolAnswer(waiting.pop(0) if waiting else None)
 
@@ -295,7 +295,7 @@ def is_valid_summary(row: Compaction, *, counter: TokenCounter) -> bool:
 
 
 def count_unaccounted_messages(receipt: Receipt) -> int:
-    """Count the messages that the receipt does not name exactly once."""
+    """Count the messages that the receipt does not list exactly once."""
     named: Counter[int] = Counter(segment[2] for segment in receipt.segments if segment[2])
     for first, last, _ in receipt.left_out:
         named.update(range(first, last + 1))

@@ -35,7 +35,7 @@ TIMES = "times.json"
 
 
 def main() -> None:
-    """Write the mutants, run those without a result, and print the results of all."""
+    """Write the mutants, run those without a result, and print all results."""
     write_mutants()
     places = [str(Path(__file__).parent), *sys.path]
     command = ["-m", "pytest", "-q", "-s", "-p", "mutation", "-p", "no:randomly", "tests/engine"]

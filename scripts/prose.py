@@ -1,8 +1,8 @@
 """Counts phrases that read like a literal translation, in everything a person can read.
 
 `scripts/prose.py` fails if a surface has more of them per 1,000 words than its limit, or if a file
-has more than `prose.json` allows it. `scripts/prose.py --lower` writes smaller numbers to that file
-after texts were rewritten; it never raises one. CONTRIBUTING has the words to use instead.
+has more than `prose.json` allows for it. `scripts/prose.py --lower` writes smaller numbers to that
+file after texts were rewritten; it never raises one. CONTRIBUTING lists the words to use instead.
 """
 
 import ast
@@ -168,7 +168,7 @@ def complaints(
 
 
 def tracked(root: Path) -> list[str]:
-    """Return the files of the repository that people read."""
+    """Return the files in the repository that people read."""
     listed = ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"]
     names = subprocess.check_output(listed, text=True).splitlines()  # noqa: S603 - our own words
     return [

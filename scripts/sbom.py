@@ -1,7 +1,7 @@
 """Writes the bill of materials of the shipped packages (CycloneDX), and lists their licences.
 
-The packages of the lock files are installed into a separate environment, so that the list has no
-tools and no tests: scripts/sbom.py FILE
+The packages of the lock files are installed into a separate environment, so that the list contains
+no development tools and no test packages: scripts/sbom.py FILE
 """
 
 import json
@@ -44,7 +44,7 @@ def main(target: Path) -> int:
 
 
 def run(*command: str) -> None:
-    """Run a program. Exits if it fails; its own lines say why."""
+    """Run a program. Exits if it fails; the program's own output gives the reason."""
     if code := subprocess.run(command, check=False, cwd=ROOT).returncode:  # noqa: S603  # our own
         sys.exit(code)
 

@@ -1,8 +1,9 @@
 """Finds words that the glossary of CONTRIBUTING replaces, where they are used as terms.
 
-`scripts/terms.py` reads the texts of pages, of the administration and of errors (from the catalogue
-of translations and the templates), the schema and the documents, and the names of modules, classes,
-functions, arguments and fields. `old_names.toml` lists the names that stay, with the reason.
+`scripts/terms.py` reads the text of pages, of the administration and of errors (from the
+translation catalogue and the templates), the schema and the documents, and the names of modules,
+classes, functions, arguments and fields. `old_names.toml` lists the names that stay, with the
+reason.
 """
 
 import ast
@@ -67,7 +68,7 @@ def find_terms(text: str) -> list[str]:
 
 
 def read_messages(path: Path) -> Iterator[str]:
-    """Yield the English texts of a catalogue."""
+    """Yield the English messages in a catalogue."""
     parts: list[str] | None = None
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(("msgid ", "msgid_plural ")):
@@ -94,7 +95,7 @@ def read_texts() -> Iterator[Place]:
 
 
 def clean_text(text: str) -> str:
-    """Remove inline code, addresses of links, and the schema's list of policy fields."""
+    """Remove inline code, link URLs, and the schema's list of policy fields."""
     return FIELD_LIST.sub("", LINK.sub("", INLINE_CODE.sub(" ", text)))
 
 

@@ -14,7 +14,7 @@ FREE = re.compile("(?<!%)%s")
 
 
 def inline_parameters(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Put texts and numbers into the statement, and return it with the remaining parameters.
+    """Put strings and numbers into the statement, and return it with the remaining parameters.
 
     SQLite matches a partial index only with constants in the statement. With parameters it would
     plan the statement again on each run.

@@ -95,7 +95,10 @@ class Lock(Select[Row]):
 
 
 class Update(Statement):
-    """Sets the named fields of the rows of `build`; `computed` returns fields with expressions."""
+    """Sets the named fields of the rows that `build` selects.
+
+    `computed` returns the fields that are set to expressions.
+    """
 
     def __init__(
         self,

@@ -87,8 +87,8 @@ class HttpConnection(asyncio.Protocol):
     ) -> tuple[int, bytes]:
         """Send a request; return its status and body.
 
-        The body of a successful response goes to `receive` as it arrives, if given. An object is
-        sent as JSON. Raises OSError if the connection ends early, and TimeoutError.
+        If `receive` is given, it gets the body of a successful response as it arrives. An object is
+        sent as JSON. Raises OSError if the connection ends early, and TimeoutError after `seconds`.
         """
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         fields = {"host": f"{self.host}:{self.port}", "accept": "*/*"}

@@ -113,7 +113,7 @@ def create_tables() -> None:
 
 
 def count_tokens(text: str) -> int:
-    """Estimate the tokens of a text."""
+    """Estimate the number of tokens in a text."""
     return (len(text) + 3) // 4 + 4
 
 

@@ -12,7 +12,7 @@ MOST_SAMPLES = 400
 class Sample:
     """One reading: seconds since the start, memory by role in MB, and the activity since the last.
 
-    `anonymous` is `pss` without mapped files, which is judged. `peak` is the highest resident
+    `anonymous` is `pss` without mapped files; its growth is judged. `peak` is the highest resident
     memory since the last reading. `work` counts finished actions of the load.
     `jobs` counts unfinished jobs of the instance.
     """

@@ -84,7 +84,7 @@ def read_memory(pids: Iterable[int]) -> Memory:
 
 
 def read_peak_bytes(pid: int) -> int:
-    """The peak of a process's resident memory since the last call. Raises OSError."""
+    """A process's peak resident memory since the last call. Raises OSError if it has ended."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     found = re.search(r"VmHWM:\s+(\d+)", status)
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")

@@ -31,7 +31,7 @@ STREAM_HEAD = (
 class Pace:
     """The length of a reply and its times in milliseconds.
 
-    With `words`, a token is a word of a language instead of a timestamp.
+    With `words`, each token is a generated word instead of a timestamp.
     """
 
     tokens: int = 100
@@ -134,7 +134,7 @@ class ModelConnection(asyncio.Protocol):
         return self._begin + self._sent * self._pace.token_ms / 1000
 
     def _usage(self) -> dict[str, int]:
-        """The tokens of the request and the reply."""
+        """The token counts of the request and the reply."""
         prompt, reply = self._prompt_tokens, self._pace.tokens
         return {
             "prompt_tokens": prompt,
@@ -181,7 +181,7 @@ class ModelServer:
 
 @contextmanager
 def model_server(pace: Pace, *, port: int = 0) -> Iterator[ModelServer]:
-    """Run the fake server as a process until the block ends. Raises RuntimeError."""
+    """Run the fake server until the block ends. Raises RuntimeError if it does not start."""
     command = [sys.executable, "-m", "benchmarks.load.model", "--port", str(port)]
     command += ["--tokens", str(pace.tokens)]
     command += ["--words"] if pace.words else []

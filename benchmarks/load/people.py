@@ -114,7 +114,7 @@ class Load:
     async def _ask(
         self, connection: HttpConnection, method: str, path: str, body: object = None
     ) -> bytes:
-        """Return the body of a successful answer of the API. Raises Failed."""
+        """Send an API request and return the response body. Raises Failed for an error status."""
         headers = {"authorization": f"Bearer {self._account.key}"}
         status, said = await connection.request(method, f"/api/v1{path}", body, headers)
         if status >= 300:
@@ -129,7 +129,7 @@ class Load:
         )
 
     async def _follow(self, connection: HttpConnection, chat: str, body: object) -> None:
-        """Send a message and read the complete reply. Raises Failed."""
+        """Send a message and read its reply. Raises Failed if no complete reply arrives."""
         meter, said = TokenMeter(), bytearray()
 
         def receive(data: bytes) -> None:
@@ -144,7 +144,7 @@ class Load:
         self._check(meter, ended=b"event: done" in said)
 
     def _check(self, meter: TokenMeter, *, ended: bool) -> None:
-        """Count a reply that is incomplete or out of order as lost. Raises Failed."""
+        """Raise Failed for a reply that is incomplete or out of order, and count it as lost."""
         if ended and len(meter.seen) == TOKENS and not meter.repeated and not meter.reordered:
             return
         self.tally.lost_replies += 1
@@ -192,7 +192,7 @@ class Load:
         self._check(meter, ended=b"[DONE]" in said)
 
     async def _stop_reply(self, connection: HttpConnection) -> None:
-        """Stop a reply after its first tokens. Raises Failed."""
+        """Stop a reply after its first tokens. Raises Failed if its stream does not end."""
         chat = await self._new(connection)
         body = {"text": self._write_text(), "stream": True}
         meter, said, began = TokenMeter(), bytearray(), asyncio.Event()
@@ -223,7 +223,7 @@ class Load:
             raise Failed(f"stopped: {status} {refusal[:80]!r}")
 
     async def _open_page(self, connection: HttpConnection) -> None:
-        """Open the list of chats or a chat, as a browser. Raises Failed."""
+        """Open a list, a chat or a search as a browser. Raises Failed if no page is returned."""
         chat = self._chance.choice(self._account.chats)
         path = self._chance.choice(
             ["/chats/archive", f"/chats/{chat}/", f"/chats/{chat}/", "/search?q=order"]
@@ -246,7 +246,7 @@ class Load:
         await self._ask(connection, "GET", f"/chats/{chat}/archive?q={words}")
 
     async def _upload(self, connection: HttpConnection) -> None:
-        """Upload a small text file. Raises Failed."""
+        """Upload a small text file. Raises Failed if it is refused."""
         text = "\n".join(self._write_text() for _ in range(self._chance.randint(5, 60)))
         name = f"notes-{next(self._numbers)}.txt"
         head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\n'
@@ -281,4 +281,4 @@ class Load:
 
 
 class Failed(Exception):
-    """An answer that a working instance does not give."""
+    """A response that a working instance never returns."""

@@ -88,7 +88,7 @@ Start = Callable[[ModelServer, Stored], AbstractContextManager[Target]]
 
 @contextmanager
 def start_direct(model: ModelServer, _stored: Stored) -> Iterator[Target]:
-    """The fake model server without anything before it."""
+    """The fake model server with nothing in front of it."""
     yield OpenAITarget("direct", model.port)
 
 
@@ -203,7 +203,7 @@ def start_postgres(model: ModelServer, stored: Stored) -> Iterator[Target]:
 
 
 def find_postgres(port: int) -> int:
-    """The process id of the PostgreSQL server on this port. Raises LookupError."""
+    """The process id of the PostgreSQL server on this port. Raises LookupError if there is none."""
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if command and command[0].endswith("/postgres") and str(port) in command:
@@ -254,7 +254,7 @@ def start_chainlit(model: ModelServer, _stored: Stored) -> Iterator[Target]:
 
 
 def find_peer(name: str) -> str:
-    """The program of a peer in its own environment. Raises FileNotFoundError."""
+    """The program of a peer in its own environment. Raises FileNotFoundError if it is missing."""
     folder = Path(os.environ.get("BENCH_PEERS", ROOT / ".venv" / "peers"))
     program = folder / name / "bin" / name
     if not program.exists():

@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 
 
 def write_text(chance: random.Random, *, words: int = 30) -> str:
-    """A text of some words."""
+    """Return a message of `words` random words."""
     return " ".join(chance.choices(WORDS, k=words))
 
 

@@ -56,7 +56,7 @@ def read_summary_request(
 
     `number` counts the summary's calls from 1. `form` is the file format to download, which the
     ledger also records if the request has a file. Raises `ReadingNotOpen` if the auditor has not
-    opened the chat with a reason, and `NoSuchCall`.
+    opened the chat with a reason, and `NoSuchCall` if the summary has no call with this number.
     """
     chat_id = row.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)

@@ -1,4 +1,4 @@
-"""Erases the copies of a whole chat's content that other rows keep."""
+"""Erases the copies of a whole chat's content in other rows."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ from chats.rendering.store import compute_rendering_digest
 
 
 def erase_all_renderings(chat: Chat) -> int:
-    """Delete the stored HTML of a chat's messages and summaries."""
+    """Delete the stored HTML of a chat's messages and summaries. Return the number of rows."""
     erased = 0
     rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
     texts = [compute_rendering_digest(text) for row in rows for text in list_rendered_texts(row)]
@@ -47,7 +47,7 @@ def erase_all_renderings(chat: Chat) -> int:
 def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete all texts that only the chat's prompts contain: summaries, states, system text.
 
-    The policy's texts do not belong to the chat and stay.
+    The policy's texts do not belong to the chat and stay. Returns the number of deleted texts.
     """
     rows = Receipt.objects.filter(turn__branch__chat=chat)
     return receipts.mark_erased_receipts(rows, gone=receipts.is_of_one_chat, marks=marks)[1]

@@ -363,5 +363,5 @@ def build_chat_proof(chat: Chat) -> Proof:
 def record_certificate(
     event: str, *, chat_id: uuid.UUID, actor: str, now: datetime, data: dict[str, object]
 ) -> None:
-    """Record the certificate: ids, counts and a commitment of the erased content."""
+    """Record the certificate: ids, counts and a commitment to the erased content."""
     ledger.record_event(event, actor=actor, now=now, chat_id=chat_id, data=data)

@@ -1,4 +1,4 @@
-"""Erases copies of message content that other rows keep.
+"""Erases copies of message content in other rows.
 
 A module that stores a new kind of copy adds it to `COPIES`.
 """
@@ -180,7 +180,7 @@ def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: Er
 
 
 def erase_logprobs(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the log probabilities of the message's text, or of the reply to it."""
+    """Delete the log probabilities of the message or of the reply to it. Return the count."""
     del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
     return ReplyLogprobs.objects.filter(turn__in=turns).delete()[0]
@@ -198,7 +198,7 @@ def erase_tool_steps(message: Message, summaries: list[Compaction], marks: Erasu
 
 
 def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the reply's frames on the live bus, after the commit."""
+    """Delete the reply's frames on the live bus after the commit. Return the number of turns."""
     del summaries, marks
     return forget_frames([message.turn_id] if message.turn_id else [])
 
@@ -230,7 +230,7 @@ def forget_keys(keys: Sequence[str]) -> None:
 
 
 def erase_search_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the search texts and vectors of the message and its summaries."""
+    """Delete the search texts and vectors of the message and its summaries. Return the count."""
     del marks
     forgotten = archive.remove_indexed_messages(
         [message.pk], summaries=[row.pk for row in summaries]
@@ -244,7 +244,7 @@ def erase_preferences(message: Message, summaries: list[Compaction], marks: Eras
     """Delete preferences whose only evidence is the message, and their texts in prompts.
 
     This includes prompts of the user's other chats. Excerpts of the message in such prompts are
-    deleted as well.
+    deleted as well. Returns the number of deleted preferences and prompt texts.
     """
     del summaries
     gone = preferences.forget_messages(Message.objects.filter(pk=message.pk))
@@ -263,7 +263,7 @@ def erase_of_person(
     recent: bool = False,
     marks: ErasureMarks,
 ) -> int:
-    """Delete preference texts from a user's prompts that were created since `since`.
+    """Delete preference texts from those of a user's prompts that date from `since` or later.
 
     `recent`: also delete excerpts of recent chats from these prompts. Returns the number of deleted
     prompt texts.
@@ -318,7 +318,7 @@ def erase_files(message: Message, summaries: list[Compaction], marks: ErasureMar
 
 
 def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete files that may contain the message, if its chat was imported."""
+    """Delete import files that may contain the message. Return the count."""
     del summaries
     return imports.release_import_files(
         message.branch.chat, now=marks.now, record=marks.defer_event

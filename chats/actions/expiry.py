@@ -1,6 +1,6 @@
 """Selects the chats whose retention has ended. No other module decides this.
 
-An exception must be excluded here and refused in `actions.erasure`.
+Chats that must be kept have to be left out here and refused in `actions.erasure`.
 """
 
 from datetime import datetime, timedelta

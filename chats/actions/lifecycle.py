@@ -115,7 +115,7 @@ def create_chat(
     """Create an empty chat with its first branch.
 
     With a `team`, its agents reply instead of a model. `client_id` is unique among the owner's
-    chats. The caller holds the lock of the owner, so that parallel requests count each other's
+    chats. The caller has locked the owner's row, so that parallel requests count each other's
     chats.
 
     Raises `TooManyChats`, `TitleTooLong`, `InvalidTitle` and `TemporaryNotAllowed`.
@@ -308,7 +308,7 @@ def build_model_choices(
     choice: model_choice.ChosenModel | None = None,
     models: Sequence[Any] | None = None,
 ) -> Sequence[OfferedModel]:
-    """List all enabled models, with whether the policy allows them and the chat uses them.
+    """List all enabled models; mark those that the policy allows and the one that the chat uses.
 
     Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already
     loaded.

@@ -30,7 +30,7 @@ class ListPlace:
         return cls(chat.pinned, chat.updated_at, chat.pk)
 
     def following(self, *, pinned_first: bool) -> Q:
-        """Return the condition for the chats after this position, in a form that uses the index."""
+        """Return the condition for the chats after this position, written to use the index."""
         later = Q(updated_at__lt=self.updated_at) | Q(pk__lt=self.pk)
         later &= Q(updated_at__lte=self.updated_at)
         if not pinned_first:
@@ -65,7 +65,10 @@ def list_sidebar_chats(
 def list_folder_chats(
     *, folder: Folder, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
-    """List the next chats of a folder that are neither pinned nor archived, newest first."""
+    """List the next chats of a folder that are neither pinned nor archived, newest first.
+
+    Also returns the position of the last chat, or None at the end.
+    """
     rows = Chat.objects.filter(folder=folder, archived=False, deleted_at=None, pinned=False)
     return paginate_chats(rows, after=after)
 
@@ -73,7 +76,10 @@ def list_folder_chats(
 def list_archived_chats(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
-    """List the next archived chats of a user, newest first."""
+    """List the next archived chats of a user, newest first.
+
+    Also returns the position of the last chat, or None at the end.
+    """
     rows = Chat.objects.filter(owner=owner.pk, archived=True, deleted_at=None)
     return paginate_chats(rows, after=after)
 

@@ -68,7 +68,7 @@ def erase_preference_text(row: Preference, *, now: datetime) -> None:
 
 
 def erase_folder_preferences(folder: Folder, *, now: datetime) -> None:
-    """Delete the preferences of a folder that is about to be deleted, as single ones are.
+    """Delete the preferences of a folder that is about to be deleted, and their texts in prompts.
 
     Preferences under a hold are deactivated, and no longer belong to the folder. Runs in the
     caller's transaction.

@@ -1,4 +1,4 @@
-"""Predicts which actions on a chat would be refused, with the sentences of the refusals."""
+"""Predicts which actions on a chat would be refused, and gives the sentence of each refusal."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
-"""Finds the messages that quote expired ones, which the certificates of a retention run name.
+"""Finds messages that quote expired ones, for the certificates of a retention run.
 
-A long chat takes seconds to read. This happens before the transactions of the erasures, which block
-SQLite's only writer. They only compare messages that were accepted since.
+Reading a long chat takes seconds, so it happens before the erasure transactions, which block
+SQLite's only writer. These compare only the messages accepted since then.
 """
 
 import uuid
@@ -42,7 +42,7 @@ class ExpiredQuotes:
     def prepare(self, *, now: datetime) -> None:
         """Compare the next expired messages with the chat, unless that has been done.
 
-        Does nothing if they are kept, or erased with the whole chat.
+        Does nothing if the messages are kept, or erased with the whole chat.
         """
         days = retention_rules.find_retention_days(self.chat)
         if days is None or holds.is_held(self.chat, now=now):
@@ -61,7 +61,7 @@ class ExpiredQuotes:
             self.pace()
 
     def compare(self, page: Sequence[Message], *, index: JointIndex) -> None:
-        """Add the messages of a page that quote texts of the index, at most `MOST_NAMED` each."""
+        """Record which of these messages quote an indexed one, at most `MOST_NAMED` for each."""
         for row in page:
             for pk in index.quoted_in(flatten_message_text(row)):
                 # A message contains its own text.

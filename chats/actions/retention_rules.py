@@ -118,7 +118,7 @@ def map_retention_days(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
 def select_expired_messages(
     chats: Collection[uuid.UUID], *, days: int, now: datetime
 ) -> QuerySet[Message]:
-    """Return the messages of the chats that are at least `days` days old and not erased."""
+    """Return the chats' messages that are at least `days` days old and not erased."""
     until = now - timedelta(days=days)
     return Message.objects.filter(branch__chat__in=chats, erased_at=None, created_at__lte=until)
 

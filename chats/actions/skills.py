@@ -203,7 +203,7 @@ def create_own_skill(
 ) -> Skill:
     """Create a skill for a group, a team or the instance.
 
-    `values`: some of `FIELDS`. `files`: texts by name. `slug`: the preferred slug; by default it is
+    `values`: some of `FIELDS`. `files`: text by name. `slug`: the preferred slug; by default it is
     derived from the name. A number is added to a slug that is taken. Raises `SkillPlaceRefused`,
     `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
     `InvalidCharacter`.
@@ -228,7 +228,7 @@ def change_own_skill(
 ) -> Skill:
     """Change a skill that the user may edit. Omitted fields keep their values.
 
-    `files`: new texts by name; None removes a file. Other files stay, unless `keeps_files` is
+    `files`: new text by file name; None removes a file. Other files stay, unless `keeps_files` is
     False. Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
     `InvalidCharacter`.
     """

@@ -24,7 +24,8 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
     """Delete all state values that were set or changed since the message was created.
 
     A state that loses values gets a new version. This also discards a running extraction
-    that read the message.
+    that read the message, and deletes prompt texts of states that may contain it. Returns the
+    number of changed versions and deleted texts.
     """
     del summaries
     if message.seq is None:

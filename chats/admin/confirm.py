@@ -32,7 +32,7 @@ def render_confirmation(
     """Return the confirmation page, or None once the user has confirmed.
 
     `form`: its fields are part of the page. The page returns with the entered values if one of
-    them is refused. If the user selected all rows of a list, the page does not repeat their ids,
+    them is refused. If the user selected all rows in a list, the page does not repeat their ids,
     because a request has a limited number of fields. It returns if their number has changed.
     """
     is_all = request.POST.get("select_across") == "1"
@@ -78,8 +78,8 @@ def apply_confirmed(
 ) -> HttpResponse | None:
     """Return the confirmation page or, once confirmed, run the action on each row.
 
-    `rows`: rows of the page's model, which the page names. `targets`: the rows to change, if they
-    are others.
+    `rows`: rows of the page's model, which the page lists. `targets`: the rows to change, if they
+    differ from `rows`.
     """
     asked = render_confirmation(page, request, rows, title=title, sentence=sentence, form=form)
     if asked is None:

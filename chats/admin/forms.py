@@ -56,5 +56,5 @@ class RejectionForm(AdminForm):
 
 
 def build_reason_field(request: HttpRequest) -> forms.BoundField:
-    """Return the field for the reason. It contains the reason of a refused request."""
+    """Return the field for the reason. After a refusal, it contains the submitted reason."""
     return ReadingReasonForm(initial={"reason": request.POST.get("reason", "")})["reason"]

@@ -103,7 +103,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return self.or_said(request, lambda: self.invitations_page(request))
 
     def invitations_page(self, request: HttpRequest) -> HttpResponse:
-        """Show the form and the pending invitations, with the link of a new invitation."""
+        """Show the form and the pending invitations, with the link for a new invitation."""
         now, actor = timezone.now(), get_request_actor(request)
         is_new = request.method == "POST" and "renew" not in request.POST
         form = InvitationForm(request.POST if is_new else None)
@@ -163,7 +163,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Allow Owners to change users, except superusers, whose accounts they could hijack."""
+        """Return True for Owners, except for superusers' accounts, which they could hijack."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)

@@ -85,10 +85,10 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
                 "description": gettext_lazy(
-                    "A key is sent only to the server that it was entered for. If you change "
-                    "the scheme, host or port of the address, also enter a new key. Otherwise, "
-                    "the stored key is deleted. If the address of an Anthropic account is "
-                    "empty, Anthropic’s own server is used."
+                    "A key is sent only to the server that it was entered for. If you "
+                    "change the scheme, host or port of the base URL, also enter a new "
+                    "key. Otherwise, the stored key is deleted. If the base URL of an "
+                    "Anthropic account is empty, Anthropic’s own server is used."
                 ),
             },
         ),

@@ -127,7 +127,7 @@ class TeamAdmin(ReadOnlyAdmin):
         return page
 
     def has_share_permission(self, request: HttpRequest) -> bool:
-        """Allow policy administrators, who also create shared teams on the pages."""
+        """Return True for policy administrators, who also create shared teams on the pages."""
         return get_request_user(request).has_perm(EDITS_POLICIES)
 
     @admin.action(description=gettext_lazy("Delete shared teams"), permissions=["share"])
@@ -173,7 +173,7 @@ class TeamAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Agents"), ordering="agent_count")
     def agents(self, team: Team) -> int:
-        """Return the number of members of the current version, including people."""
+        """Return the number of members in the current version, including people."""
         return int(getattr(team, "agent_count", None) or 0)
 
     @admin.display(description=gettext_lazy("Chats"))
@@ -211,7 +211,7 @@ class TeamAdmin(ReadOnlyAdmin):
             gettext("Role"),
             gettext("Kind"),
             gettext("Model"),
-            gettext("Prompt form"),
+            gettext("Prompt format"),
             gettext("Window"),
             gettext("Policy"),
             gettext("Inactive"),

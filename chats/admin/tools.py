@@ -37,7 +37,7 @@ class ToolServerForm(forms.ModelForm[ToolServer]):
         choices=lambda: [("", "—"), *((name, name) for name in sorted(settings.TOOL_COMMANDS))],
         help_text=gettext_lazy(
             "For a local process, choose a name from the setting TOOL_COMMANDS. Only an "
-            "operator of the machine can change this setting."
+            "operator can change this setting."
         ),
     )
     credential = forms.CharField(
@@ -244,7 +244,7 @@ class ToolDefinitionAdmin(DomainAdmin):
     def approve(
         self, request: HttpRequest, queryset: QuerySet[ToolDefinition]
     ) -> HttpResponse | None:
-        """Approve the selected tools in the form that the confirmation shows."""
+        """Approve the selected tools with the definitions that the confirmation shows."""
         rows = queryset.filter(is_listed=True)
         asked = render_confirmation(
             self,

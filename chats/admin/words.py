@@ -50,7 +50,7 @@ DUE: Mapping[tuple[str, str], StrOrPromise] = {
 # Reasons a turn could not be evaluated. Each continues a sentence after a number.
 NOT_EVALUATED: Mapping[str, StrOrPromise] = {
     "team": gettext_lazy("in chats with a team"),
-    "program": gettext_lazy("of API clients, whose requests are not stored"),
+    "program": gettext_lazy("to API clients, whose requests are not stored"),
     "continued": gettext_lazy("that another turn continued"),
     "no_receipt": gettext_lazy("without a receipt"),
     "erased": gettext_lazy("with an erased message or summary"),

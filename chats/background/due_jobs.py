@@ -56,7 +56,7 @@ def run_all_due_jobs(*, now: datetime) -> int:
 
 
 def run_due_job_safely(name: str, *, now: datetime) -> int:
-    """Run one due job outside its task, and record an error as if the task had failed."""
+    """Run one due job outside its task. Record an error like a failed task's, and return 0 then."""
     try:
         return run_due_job(name, now=now)
     except Exception as error:  # noqa: BLE001  # one job holds up no other
@@ -92,7 +92,7 @@ def enqueue_verifications(*, now: datetime) -> int:
 def enqueue_erasures(*, now: datetime) -> int:
     """Enqueue erasures that are due: expired chats, and erasures that a legal hold delayed.
 
-    At most `ERASED_AT_ONCE` of each; the next run continues.
+    Enqueues at most `ERASED_AT_ONCE` of each; the next run continues. Returns the count.
     """
     found = select_expired_chats(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for chat_id in found:
@@ -123,7 +123,7 @@ def remove_leftover_bytes(*, now: datetime) -> int:
 
 
 def recover_turns(*, now: datetime) -> int:
-    """Release turns held by dead workers, and enqueue turns that no worker claimed.
+    """Release turns of dead workers, and enqueue turns that no worker claimed. Return the count.
 
     Turns of users whose account is inactive are stopped instead.
     """

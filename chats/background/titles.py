@@ -174,7 +174,7 @@ def prepare_title_call(
 def load_opening_messages(branch: Branch) -> list[Message]:
     """Return the first message of a branch and its reply, or an empty list.
 
-    The message can have files instead of a text. Also empty if either is excluded from prompts, or
+    The message can have files instead of text. Also empty if either is excluded from prompts, or
     if tools were called in between.
     """
     rows = list(history.select_path_messages(branch, after=0, before=3).order_by("seq"))

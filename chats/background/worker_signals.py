@@ -1,4 +1,4 @@
-"""Starts and stops a Celery worker, and reports its failed tasks, by Celery's signals."""
+"""Starts and stops a Celery worker, and reports its failed tasks, through Celery's signals."""
 
 import logging
 import math

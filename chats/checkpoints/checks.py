@@ -58,7 +58,7 @@ def read_checkpoint_file() -> str | None:
 
 
 def compare_checkpoint_file(note: str | None, *, tally: Counter[str]) -> Iterator[Break]:
-    """Yield the differences between the ledger and the checkpoint in the data folder's file.
+    """Yield the differences between the ledger and the checkpoint file in the data folder.
 
     An attacker who rewrites the database can also replace its keys, but not this file. `note`: the
     file's content, None if it is unreadable. A match is added to the counter.

@@ -18,9 +18,9 @@ from contextpolicy.models import LedgerTimestamp
 AGAIN = timedelta(minutes=10)
 LATE = timedelta(hours=6)
 MISSING = gettext_noop(
-    "The timestamp authority at LEDGER_TSA_URL has returned no valid timestamp for more than six "
-    "hours (error code: {problem}). Check the address and the network connection. Checkpoints are "
-    "still signed."
+    "The timestamp authority at LEDGER_TSA_URL has returned no valid timestamp for more "
+    "than six hours (error code: {problem}). Check the URL and the network connection. "
+    "Checkpoints are still signed."
 )
 
 

@@ -150,20 +150,20 @@ def decode_strict_base64(text: str) -> bytes:
 
 
 def parse_unsigned_number(text: str) -> int:
-    """Parse an unsigned decimal number. Raises ValueError."""
+    """Parse an unsigned decimal number. Raises ValueError for anything else."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError("it is not a number")
     return int(text)
 
 
 def format_printable(text: str) -> str:
-    """Return a text safe to print: at most 100 characters, no control characters."""
+    """Return text that is safe to print: at most 100 characters, no control characters."""
     shown = "".join(each if each.isprintable() else "?" for each in text[:100])
     return shown if len(text) <= 100 else f"{shown}…"
 
 
 class Key:
-    """A verifier key: name, four-byte ID, public key. Raises ValueError."""
+    """A verifier key: name, four-byte ID, public key. Raises ValueError if the text is not one."""
 
     def __init__(self, text: str) -> None:
         # The encoded key may contain a plus sign; the name cannot.
@@ -270,7 +270,10 @@ class Verifier:
         self.check_gaps()
 
     def foot(self, foot: dict[str, Any], *, rows: int, digest: str) -> None:
-        """Compare the export's footer with the number and the digest of the lines above it."""
+        """Compare the export's footer with the number and the digest of the lines above it.
+
+        Raises `Unreadable` if its format is unknown.
+        """
         if (foot.get("rows"), foot.get("sha256")) != (rows, digest):
             self.faults.append("the last line of the export does not match the lines before it")
         else:
@@ -401,7 +404,10 @@ class Verifier:
                 )
 
     def proof(self, text: str) -> None:
-        """Check the proof of one chain: the export must contain its last signed row."""
+        """Check the proof of one chain: the export must contain its last signed row.
+
+        Raises `Unreadable` if the format of the proof is unknown.
+        """
         top, _, note = text.partition("\n\n")
         head = parse_checkpoint(note, "the checkpoint of the proof")
         try:

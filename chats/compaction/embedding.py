@@ -1,4 +1,4 @@
-"""Embeds texts of chats in the background."""
+"""Embeds the text of chats in the background."""
 
 import asyncio
 import logging

@@ -58,7 +58,7 @@ class CompactionRequest:
 
     @property
     def is_plain(self) -> bool:
-        """True if the request names no model, focus or base, so any new summary satisfies it."""
+        """Return True if the request sets no model, focus or base: any new summary satisfies it."""
         return not self.focus and self.model is None and not self.compaction
 
 
@@ -358,7 +358,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the token count of the messages after those in `looked_at`, which the plan read."""
+    """Return the token count of the messages after those that the plan read (`looked_at`)."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(

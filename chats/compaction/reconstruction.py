@@ -45,8 +45,9 @@ SUMMARY_FAULTS = {
     ),
     "erased": gettext_noop("This request cannot be rebuilt, because part of its text was erased."),
     "parts": gettext_noop(
-        "This summary took several calls, whose intermediate texts are not stored. Its requests "
-        "cannot be rebuilt. Their commitments in the audit log remain valid."
+        "This summary was written in several calls. Their intermediate results are not "
+        "stored, so the requests cannot be rebuilt. Their commitments in the audit log "
+        "remain valid."
     ),
     "differs": gettext_noop(
         "The request rebuilt from stored data differs from the request as sent. Data was "
@@ -70,8 +71,8 @@ class NoSuchCall(Refusal):
 class SummaryRequest:
     """A rebuilt request for a summary, call `number` of `calls`, with its commitment.
 
-    `fault`: `none` (no model was called), `erased`, `parts`, `differs`, or empty: it equals the
-    request as sent. `body_sha256`: of the request body as sent; empty if not stored. `file`: the
+    `fault`: `none` (no model was called), `erased`, `parts`, `differs`, or empty if it equals the
+    request as sent. `body_sha256`: hash of the body as sent; empty if not stored. `file`: the
     body as sent if known; empty if incomplete. `pieces`: the parts of each message. `lines` and
     `prefix`: comparison with the previous call, if requested.
     """
@@ -98,7 +99,7 @@ class SummaryRequest:
 
     @property
     def reason(self) -> str:
-        """Return a sentence that explains why the request differs from the one sent; or empty."""
+        """Return the reason why the request differs from the one sent; empty if it does not."""
         return gettext(SUMMARY_FAULTS.get(self.fault, ""))
 
     @property
@@ -268,7 +269,7 @@ def has_all_request_parts(row: Compaction) -> bool:
 
 
 def find_summary_model(row: Compaction) -> ModelSpec | None:
-    """Return the model with the name of a summary's writer, or None. Prefers an enabled one."""
+    """Return the model that wrote a summary, found by name, or None. Prefers an enabled one."""
     return ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
 
 
@@ -279,7 +280,7 @@ def build_summary_bodies(
     max_output_tokens: int,
     model: ModelSpec | None,
 ) -> Iterator[str]:
-    """Yield the body of a summary request in each form that its server may accept."""
+    """Yield the body of a summary request in each variant that its server may accept."""
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,

@@ -137,7 +137,7 @@ def list_counted_rows(
 
 
 def list_counted_names(column: str) -> Iterable[str]:
-    """Return the names of models or policies in the daily counts, as choices of a filter."""
+    """Return the names of models or policies in the daily counts, as choices for a filter."""
     rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
     return rows.values_list(column, flat=True).distinct()
 

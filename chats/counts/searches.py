@@ -38,7 +38,7 @@ class LateSearches:
 
 
 def count_searches(*, now: datetime) -> LateSearches:
-    """Count the searches for replies of the last hour, at most for the newest 500 replies."""
+    """Count the searches for replies in the last hour, at most for the newest 500 replies."""
     rows = Turn.objects.filter(
         status=Turn.Status.COMPLETED, queued_at__gt=now - PERIOD, tail__isnull=False
     )

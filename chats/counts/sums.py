@@ -99,7 +99,7 @@ class Sums:
 def add_to_columns(
     rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any
 ) -> None:
-    """Add numbers to a row's columns. Columns with other values are set instead."""
+    """Add numbers to a row's columns. The columns in `values` are set instead."""
     sums = {column: F(column) + number for column, number in numbers.items()}
     if sums or values:
         rows.update(**sums, **values)

@@ -1,4 +1,4 @@
-"""Reads the history of aider, `.aider.chat.history.md`.
+"""Reads aider's chat history, `.aider.chat.history.md`.
 
 The format is public: aider.chat, option `--chat-history-file`, and github.com/Aider-AI/aider,
 `aider/io.py`.
@@ -21,7 +21,7 @@ START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d
 
 
 def is_aider_history(file: IO[bytes]) -> bool:
-    """Return True if a file begins like a history of aider."""
+    """Return True if a file begins like a history from aider."""
     head = file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     return START.match(head.decode("utf-8", "replace")) is not None

@@ -33,7 +33,7 @@ def import_file(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Import chats of a file for a few seconds; large files use a separate process."""
+    """Import chats from a file for a few seconds; large files use a separate process."""
     row = FileImport.objects.filter(pk=import_id).only("size", "tries").first()
     if row is None or row.size <= settings.IMPORT_APART_BYTES:
         import_job.continue_import(
@@ -51,10 +51,10 @@ def import_file(
 
 
 def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> bool:
-    """Run the process that imports chats of a file, and wait until it ends.
+    """Run the process that imports chats from a file, and wait until it ends.
 
-    The process notices through its standard input if this worker ends. Returns True if it failed,
-    without being asked to end. Raises OSError if it cannot be started.
+    The process notices through its standard input if this worker ends. Returns True if it failed
+    on its own, not after this worker terminated it. Raises OSError if it cannot be started.
     """
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), COMMAND, str(import_id)]
     with subprocess.Popen(  # noqa: S603  # our own command, no shell
@@ -73,7 +73,7 @@ def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> bool
 
 
 class ClosingWatch:
-    """Signals an import process to end, after SIGTERM or when its worker ends."""
+    """Detects that this import process must end: after SIGTERM, or when its worker ends."""
 
     def __init__(self, parent: int) -> None:
         """Start watching. `parent` is the file descriptor of a pipe from the worker."""

@@ -1,4 +1,4 @@
-"""Pictures and documents that messages of another product's archive refer to by a file id."""
+"""Pictures and documents in another product's archive, to which messages refer by file id."""
 
 import hashlib
 import mimetypes
@@ -33,7 +33,7 @@ TYPES = mimetypes.MimeTypes()
 
 
 class ArchiveAssets:
-    """The files of an archive by their id. Each is read when a chat refers to it."""
+    """The files in an archive, by id. Each is read when a chat refers to it."""
 
     def __init__(self, archive: zipfile.ZipFile, *, tick: Tick) -> None:
         self.archive = archive
@@ -140,7 +140,7 @@ class ChatAssets:
 
 
 def guess_media_type(name: str) -> str:
-    """Return the media type of a file name. The same on each system."""
+    """Return the media type of a file name. The result is the same on every system."""
     return TYPES.guess_type(name)[0] or "application/octet-stream"
 
 

@@ -237,7 +237,7 @@ class _Words:
         self.is_code = False
 
     def feed(self, html: str) -> None:
-        """Convert an HTML text."""
+        """Convert HTML text."""
         place = 0
         while found := TOKEN.search(html, place):
             self.handle_data(unescape(html[place : found.start()]))

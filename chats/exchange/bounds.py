@@ -143,7 +143,7 @@ def build_line_size_error(number: int) -> ImportRefused:
 
 
 def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
-    """Parse JSON of limited depth whose texts can be stored.
+    """Parse JSON of limited depth whose strings can be stored.
 
     Raises `ImportRefused`.
     """

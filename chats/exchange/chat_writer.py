@@ -53,7 +53,7 @@ class Imported:
     """The result for one chat of a file.
 
     `added`: number of new messages. `was_here`: the chat was imported before. `here`: how many of
-    the file's `counted` messages the chat now has. `losses`: contents that could not be imported.
+    the file's `counted` messages the chat now has. `losses`: content that could not be imported.
     """
 
     chat: Chat
@@ -355,7 +355,7 @@ def flush_message_rows(
 
 
 def derive_draft_title(draft: ChatDraft) -> str:
-    """Return the title of a draft, the beginning of its first user text, or a file name.
+    """Return the title of a draft, the beginning of its first user message, or a file name.
 
     Empty if it has none of these.
     """

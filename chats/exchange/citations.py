@@ -30,7 +30,7 @@ SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 
 @dataclass(slots=True)
 class LinkRoom:
-    """The characters of links that a text may still get. A short mark can stand for a long link."""
+    """The characters that links may still add to a text. A short mark can stand for a long link."""
 
     left: int = SEARCHED_TEXT
 
@@ -43,7 +43,7 @@ class LinkRoom:
 
 
 def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
-    """Return a ChatGPT text with links in place of its citation marks.
+    """Return text from ChatGPT with links in place of its citation marks.
 
     Marks without a link are removed.
     """
@@ -88,7 +88,7 @@ def format_citation_links(reference: Mapping[str, Any]) -> str:
 
 
 def format_citation_link(item: Mapping[str, Any]) -> str:
-    """Return a Markdown link to a web page; empty if the item has no valid address."""
+    """Return a Markdown link to a web page; empty if the item has no valid URL."""
     address = item.get("url")
     if not isinstance(address, str) or not re.fullmatch(r"https?://[^\s<>()\\]+", address):
         return ""
@@ -118,12 +118,12 @@ def extract_mark_text(mark: str) -> str:
 
 
 def remove_citation_cards(text: str) -> str:
-    """Return a Grok text without its citation elements."""
+    """Return text from Grok without its citation elements."""
     return replace_tagged_blocks(text, tags=CARD_TAG) if "<grok:render" in text else text
 
 
 def link_citation_numbers(text: str, results: Iterable[Any]) -> str:
-    """Return a DeepSeek text with links in place of its citation numbers."""
+    """Return text from DeepSeek with links in place of its citation numbers."""
     if "[citation:" not in text:
         return text
     links = {

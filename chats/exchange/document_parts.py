@@ -265,7 +265,7 @@ def parse_list_messages(
 
 
 def parse_gemini_chat(name: str, activities: Sequence[Mapping[str, Any]], *, tick: Tick) -> Draft:
-    """Parse the activities of one conversation or day, which has this name."""
+    """Parse the activities of one conversation or day. A fault gets the title `name`."""
     try:
         return next(sanitise_drafts([assistants.parse_gemini_activities(activities)], tick=tick))
     except PARSER_FAULTS as error:

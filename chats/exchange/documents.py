@@ -104,7 +104,7 @@ def iterate_message_images(row: Message) -> Iterator[MessageImage]:
 
 
 def fence_text(text: str) -> str:
-    """Return a text as a fenced code block, whatever fences it contains."""
+    """Return text as a fenced code block, whatever fences it contains."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}\n"

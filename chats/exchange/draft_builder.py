@@ -354,7 +354,7 @@ class Builder:
         return ""
 
     def blocks(self, content: object) -> list[Part]:
-        """Parse content: a text, or a list of typed blocks."""
+        """Parse content: text, or a list of typed blocks."""
         if not is_json_list(content):
             return [TextPart(text) for text in self.texts([content])]
         found: list[Part] = []
@@ -383,7 +383,7 @@ class Builder:
         return []
 
     def texts(self, values: Iterable[object]) -> list[str]:
-        """Return the texts among the values. Anything else that is not empty is a loss."""
+        """Return the strings among the values. Any other value that is not empty is a loss."""
         found = []
         for value in values:
             if isinstance(value, str):

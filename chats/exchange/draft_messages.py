@@ -1,4 +1,4 @@
-"""Builds the rows of imported messages from drafts, and cleans texts that cannot be stored."""
+"""Builds the rows of imported messages from drafts, and cleans text that cannot be stored."""
 
 import hashlib
 import json
@@ -138,7 +138,7 @@ def clean_draft(draft: ChatDraft) -> ChatDraft:
 
 
 def clean_node(node: Node) -> Node:
-    """Return a message whose texts can be stored; usually the same object."""
+    """Return a message whose text can be stored; usually the same object."""
     parts = tuple(node.parts)
     sound = tuple(map(clean_part, parts))
     return node if sound == parts else replace(node, parts=sound)

@@ -1,4 +1,4 @@
-"""The intermediate form of an imported chat, before it is stored."""
+"""The intermediate representation of an imported chat, before it is stored."""
 
 import uuid
 import zipfile
@@ -87,7 +87,7 @@ class ChatDraft:
     """A chat as read from a file. Parents precede their children.
 
     `source` identifies the chat at its origin. `active` is the id of the last message of the active
-    path. `losses`: contents that could not be imported. `here`: the id of this user's chat that
+    path. `losses`: content that could not be imported. `here`: the id of this user's chat that
     the file may have been exported from. `counted` is the number of messages in the file, `lost`
     the number of those not in `nodes`. `has_id`: `source` is the chat's id; otherwise it is derived
     from the content.

@@ -93,7 +93,7 @@ def encode_as_json(value: object) -> str:
 
 
 def parse_milliseconds(ts: object) -> int | None:
-    """Parse a time to milliseconds, or None.
+    """Convert a time to milliseconds; None if it is not a valid time.
 
     Accepts ISO 8601, or a number of seconds, milli-, micro- or nanoseconds, even as a string.
     """

@@ -82,7 +82,7 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
 
 
 def parse_listed_chat(value: object, *, place: int, deleted: bool = False) -> ListedChat:
-    """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
+    """Return a chat from the list. Raises `ImportRefused` if it has no file or no id."""
     fields: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
     try:
         chat_id = str(uuid.UUID(get_text_value(fields, "id")))
@@ -92,7 +92,7 @@ def parse_listed_chat(value: object, *, place: int, deleted: bool = False) -> Li
     if not chat_id or not file.startswith(DELETED_CHATS if deleted else CHATS):
         problem = Sentence(
             gettext_noop(
-                "Chat {number} of {name} has no ID, or does not name a file in the archive."
+                "Chat {number} in {name} has no ID, or does not refer to a file in the archive."
             ),
             number=place,
             name=ACCOUNT,
@@ -141,7 +141,7 @@ def read_archived_chat(
     files: Mapping[str, OriginalFile],
     tick: Callable[[], None],
 ) -> ChatDraft:
-    """Read a chat of an archive with its images and files. Raises `ImportRefused`."""
+    """Read a chat from an archive with its images and files. Raises `ImportRefused`."""
     if chat.temporary:
         raise ImportRefused("import_temporary", TEMPORARY)
     if chat.deleted:

@@ -15,9 +15,9 @@ from chats.ground.sentences import Sentence
 
 Found = ChatDraft | Unreadable
 KNOWN = gettext_lazy(
-    "Supported: UI messages (JSON or JSONL); bundles; exports of ChatGPT, Claude, DeepSeek, "
-    "Grok, Gemini (Takeout), Open WebUI and LibreChat; sessions of Claude Code, Codex, "
-    "opencode, pi, aider and llama.cpp; plain messages with role and content."
+    "Supported: UI messages (JSON or JSONL); bundles; exports from ChatGPT, Claude, "
+    "DeepSeek, Grok, Gemini (Takeout), Open WebUI and LibreChat; sessions from Claude "
+    "Code, Codex, opencode, pi, aider and llama.cpp; plain messages with role and content."
 )
 # The reader of each product's chats.
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
@@ -63,7 +63,7 @@ SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 def detect_tree_product(chat: Mapping[str, Any]) -> str:
     """Return the product that wrote a tree of nodes: `chatgpt` or `deepseek`.
 
-    Empty for messages of neither form. A tree without messages counts as ChatGPT's.
+    Empty for messages in neither format. A tree without messages counts as ChatGPT's.
     """
     mapping = chat["mapping"]
     if not isinstance(mapping, Mapping):
@@ -149,7 +149,7 @@ def detect_session_format(first: Mapping[str, Any]) -> str:
         if harness == "llama.app":
             return "llama_app"
         if isinstance(harness, str) and harness not in ("", "pi"):
-            what = gettext_lazy("it is a session of {program}")
+            what = gettext_lazy("it is a session from {program}")
             raise build_unknown_format_error(Sentence(what, program=harness[:60]))
         return "pi"
     if "role" in first and "content" in first and "parts" not in first:
@@ -174,7 +174,9 @@ def build_format_mismatch(chat: object, *, place: int, form: str) -> Unreadable:
     """Return the error for a chat whose format differs from that of the file's first chat."""
     product = detect_product(chat)
     if product:
-        sentence = gettext_noop("The file is an export of {product}, but was detected as {form}.")
+        sentence = gettext_noop(
+            "This chat was exported from {product}, but the file was detected as {form}."
+        )
         reason = Sentence(sentence, product=product, form=form)
     else:
         sentence = gettext_noop("Unknown file format ({names}). The file was detected as {form}.")

@@ -52,9 +52,9 @@ MANY_MESSAGES = 2_000
 LONGEST_STORING = 900.0
 INCOMPLETE = gettext_noop("The upload was incomplete. Upload the file again.")
 LOST = gettext_noop(
-    "The worker stopped {times} times while importing the same chat, often because of a lack of "
-    "memory. The chats below were imported. Upload the file again. If the import fails again, "
-    "tell your administrator."
+    "The worker stopped {times} times while importing the same chat, often because of a "
+    "lack of memory. The chats below were imported. Upload the file again. If the import "
+    "fails again, tell an operator."
 )
 
 
@@ -105,7 +105,7 @@ def continue_import(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Import chats of a file for a few seconds. Enqueue the next task if any are left."""
+    """Import chats from a file for a few seconds. Enqueue the next task if any are left."""
     lease = claim_import(import_id, now=clock())
     if lease is None:
         return
@@ -162,7 +162,7 @@ def count_failed_start(import_id: uuid.UUID, *, tries: int, now: datetime) -> No
 def import_remaining_chats(worker: ImportWork) -> None:
     """Read the file and import the chats after the stored position.
 
-    After `SECONDS`, or if the worker closes, the next task continues. Raises `LeaseLost` and
+    After `SECONDS`, or if the worker shuts down, the next task continues. Raises `LeaseLost` and
     `Refusal`.
     """
     row, lease = worker.row, worker.lease

@@ -62,7 +62,7 @@ PARSER_FAULTS = (
 
 
 def build_fault(error: Exception, *, title: str, what: str) -> NotTaken:
-    """Log an unexpected error of a chat, and return the chat's result. `what` names the chat."""
+    """Log an unexpected error in a chat, and return the chat's result. `what` names the chat."""
     log_import_error(error, what=what)
     return NotTaken(title, "import_fault", FAULT)
 
@@ -116,7 +116,7 @@ class Source:
     """The content of a file: its format, the number of its chats, and an iterator.
 
     `behind(place, mark)` yields the chats after `place`; with a mark, earlier ones are not read
-    again. The documents of an archive may have other formats than the first one.
+    again. The documents in an archive may differ in format from the first one.
     """
 
     form: str
@@ -129,7 +129,7 @@ class ArchivePart:
     """A document with chats: a file, or an entry of an archive.
 
     `chats(place, offset)` yields the chats after a position, each with the offset after it.
-    `is_in_memory`: the part holds its chats.
+    `is_in_memory`: the part keeps its chats in memory.
     """
 
     form: str
@@ -139,7 +139,7 @@ class ArchivePart:
 
 
 def build_parsed_part(form: str, drafts: Sequence[Draft]) -> ArchivePart:
-    """Return a part that holds its chats."""
+    """Return a part that keeps its chats in memory."""
     part = build_sequential_part(form, len(drafts), lambda: iter(drafts))
     return replace(part, is_in_memory=True)
 
@@ -154,7 +154,7 @@ def build_sequential_part(
 
 
 def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable], *, tick: Tick) -> Iterator[Draft]:
-    """Yield drafts of another product in a form that can be stored.
+    """Yield another product's drafts, changed so that they can be stored.
 
     `tick` is called for each image.
     """

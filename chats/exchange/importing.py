@@ -136,8 +136,8 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
         raise ImportRefused("import_unknown_form", problem)
     if not parts:
         sentence = gettext_lazy(
-            "The archive has no file in a known format, such as `history.jsonl`, `account.json` "
-            "or `conversations.json`. {known}"
+            "The archive contains none of the known files, such as `history.jsonl`, "
+            "`account.json` or `conversations.json`. {known}"
         )
         raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
     source = join_archive_parts(parts, strange=strange)

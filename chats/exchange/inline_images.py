@@ -1,4 +1,4 @@
-"""Images in data URLs of imported messages. They become images of the messages."""
+"""Turns images in data URLs of imported messages into images of these messages."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,12 +109,12 @@ def is_copied_by_imports(data: bytes) -> bool:
 
 
 def has_data_url(part: Part) -> bool:
-    """Return True if a part is a file whose address is a data URL."""
+    """Return True if a part is a file with a data URL."""
     return isinstance(part, FilePart) and part.reference.startswith("data:")
 
 
 def take_inline_images(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDraft:
-    """Return a chat of another product with the images in its data URLs as images.
+    """Return another product's chat with image parts in place of images in data URLs.
 
     `tick` is called for each image.
     """

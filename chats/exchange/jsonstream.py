@@ -177,7 +177,7 @@ class Reader:
                 break
             if len(self.buffer) - self.at > most:
                 problem = gettext_lazy(
-                    "A text in {place} is larger than {limit} bytes. Shorten it."
+                    "A string in {place} is larger than {limit} bytes. Shorten it."
                 )
                 raise ImportRefused(
                     "import_too_large", Sentence(problem, place=self.place, limit=most)
@@ -213,7 +213,7 @@ class Reader:
                 raise self.error(gettext_lazy("a comma is missing"))
             is_first = False
             if self.peek() != b'"':
-                raise self.error(gettext_lazy("a name is missing"))
+                raise self.error(gettext_lazy("a property name is missing"))
             name = bounds.parse_bounded_json(self.scalar(most=bounds.CHUNK), place=self.place)
             if not self.take(b":"):
                 raise self.error(gettext_lazy("a colon is missing"))
@@ -260,7 +260,7 @@ def build_json_entries_error(place: str | Promise) -> ImportRefused:
 
 
 def release_lazy_value(value: object) -> None:
-    """Free the bytes of a value, whose entries cannot be read afterwards."""
+    """Free the bytes of a value. Its entries cannot be read afterwards."""
     if isinstance(value, LazyObject | LazyList):
         if isinstance(value.data, bytearray):
             value.data.clear()
@@ -284,7 +284,9 @@ class LazyObject(Mapping[str, Any]):
             found = _SCALAR.match(data, at)
             colon = _spaces(data, found.end()) if found is not None else len(data)
             if found is None or not data.startswith(b":", colon):
-                raise bounds.build_invalid_json_error(place, gettext_lazy("a name is missing"))
+                raise bounds.build_invalid_json_error(
+                    place, gettext_lazy("a property name is missing")
+                )
             begin = _spaces(data, colon + 1)
             end = _end_of(data, begin, place)
             name = str(bounds.parse_bounded_json(found[0], place=place))

@@ -20,7 +20,7 @@ MOST_ALIKE = 5
 def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
     """Return the chat from which a draft was exported, or to which it was imported before.
 
-    The chat may be deleted. None if there is no such chat of the owner.
+    The chat may be deleted. None if the owner has no such chat.
     """
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()

@@ -1,4 +1,4 @@
-"""Parses chats of the web page of llama.cpp."""
+"""Parses chats from the llama.cpp web page."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from contextpolicy.engine.messages.messages import (
 
 
 def parse_llama_chats(lines: Lines) -> Iterator[Found]:
-    """Parse conversations of the llama.cpp web page: each has a header and a tree of messages."""
+    """Parse conversations from the llama.cpp web page: each has a header and a tree of messages."""
     head: Mapping[str, Any] | None = None
     builder = Builder()
     for line in lines:
@@ -37,7 +37,7 @@ def parse_llama_chats(lines: Lines) -> Iterator[Found]:
 
 
 def parse_llama_conversation(chat: Mapping[str, Any]) -> Found:
-    """Parse a conversation of an older llama.cpp web page: `conv` and `messages`."""
+    """Parse a conversation from an older llama.cpp web page: `conv` and `messages`."""
     builder = Builder()
     for message in get_list_items(chat.get("messages")):
         if isinstance(message, Mapping):
@@ -59,7 +59,7 @@ def build_llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
 
 
 def parse_llama_message(message: Mapping[str, Any], builder: Builder) -> None:
-    """Parse one message of the llama.cpp web page."""
+    """Parse one message from the llama.cpp web page."""
     own = str(message.get("id", f"message-{len(builder.entries)}"))
     parent = message.get("parent")
     parent = str(parent) if parent is not None and str(parent) != "-1" else None
@@ -85,7 +85,7 @@ def parse_llama_message(message: Mapping[str, Any], builder: Builder) -> None:
 
 
 def parse_llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> list[Part]:
-    """Return the parts of a message of the llama.cpp web page."""
+    """Return the parts of a message from the llama.cpp web page."""
     thoughts = select_texts([message.get("reasoningContent"), message.get("thinking")])
     parts: list[Part] = [ReasoningPart(text) for text in thoughts]
     parts += builder.blocks(message.get("content"))

@@ -31,7 +31,7 @@ class Places:
     def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
         """Assign branch, seq and order of acceptance to a message. Raises `TooManyBranches`.
 
-        The first child continues its parent's branch. Each further child starts a branch.
+        The first child continues its parent's branch; each further one starts a branch.
         """
         branch, seq = self.branches[0], 0
         if node.parent is not None:

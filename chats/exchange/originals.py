@@ -192,7 +192,7 @@ def restore_originals(
 def store_original(
     original: OriginalFile, *, sha256: str, owner: AbstractBaseUser, now: datetime
 ) -> uuid.UUID:
-    """Store a file of an archive like an upload.
+    """Store a file from an archive like an upload.
 
     Raises `ImportRefused` and the refusals of uploads.
     """
@@ -225,7 +225,7 @@ def set_document_ids(
 ) -> list[dict[str, Any]]:
     """Return stored parts whose documents have the ids of this user's files.
 
-    Imported parts may contain any id, so a document without a file of the user gets no id.
+    Imported parts may contain any id, so a document that matches no file of the user gets no id.
     """
     return [
         {

@@ -87,7 +87,7 @@ class Images(Mapping[str, Bytes]):
 
 
 class JoinedImages(Mapping[str, Bytes]):
-    """Images from several places, by hash."""
+    """Images from several sources, by hash."""
 
     def __init__(self, sources: Sequence[Mapping[str, Bytes]]) -> None:
         self.sources = sources
@@ -107,7 +107,7 @@ class JoinedImages(Mapping[str, Bytes]):
 
 
 def join_images(*sources: Mapping[str, Bytes]) -> Mapping[str, Bytes]:
-    """Return the images of several places, by hash, without loading them."""
+    """Return the images of several sources, by hash, without loading them."""
     found = [source for source in sources if source]
     return found[0] if len(found) == 1 else JoinedImages(found)
 
@@ -221,7 +221,7 @@ def count_image_tokens(image: Image, *, part: FilePart) -> int:
 def leave_out_images_over_limit(
     draft: ChatDraft, *, nodes: Sequence[Node], chat: Chat | None, owner_id: int
 ) -> ChatDraft:
-    """Return a chat without images, which become losses, if they exceed the limit of the owner."""
+    """Return a chat; if its images exceed the owner's limit, they are left out as losses."""
     if not has_images_over_limit(draft, nodes=nodes, chat=chat, owner_id=owner_id):
         return draft
     losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(draft.images))

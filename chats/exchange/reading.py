@@ -116,7 +116,7 @@ class LineReader:
 def find_given_parts(value: Any, message: UIMessage) -> list[Any]:
     """Return the parts of a message's JSON value if the parsed ones cannot express all of them.
 
-    Otherwise empty, as for parts that are too long to be kept.
+    Returns an empty list otherwise, and for parts that are too long to be kept.
     """
     given = sanitise_value([drop_address(part) for part in value["parts"]])
     if not build_kept_parts(given, message.parts):
@@ -125,7 +125,7 @@ def find_given_parts(value: Any, message: UIMessage) -> list[Any]:
 
 
 def drop_address(part: Any) -> Any:
-    """Return a part, in a file without its address, which is that of the stored file."""
+    """Return a part; if it is a file, with an empty URL, because the stored file has its own."""
     is_file = isinstance(part, Mapping) and part.get("type") == "file"
     return {**part, "url": ""} if is_file else part
 

@@ -13,7 +13,7 @@ OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 def ignore_repacking(archive: zipfile.ZipFile) -> None:
-    """Hide the folders and the files of systems in an archive, and the folder around ours.
+    """Hide folders and operating systems' files in an archive, and the folder around its content.
 
     The entries of the open archive get other names. Its file does not change.
     """

@@ -332,7 +332,7 @@ def parse_opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCa
 
 
 def parse_plain_messages(lines: Lines) -> Found:
-    """Parse messages with role and content, one per line. System texts are not imported.
+    """Parse messages with role and content, one per line. System messages are not imported.
 
     Raises `ImportRefused`.
     """

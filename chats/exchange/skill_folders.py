@@ -50,8 +50,8 @@ class SkillArchiveTooLarge(Refusal):
     code = "skill_archive_too_large"
     status = 413
     sentence = gettext_noop(
-        "A skill archive can have at most 1 MiB (10 MiB unpacked) and 200 entries. Each SKILL.md "
-        "can have at most 64 KiB. Split the archive."
+        "The archive exceeds a limit: 1 MiB (10 MiB unpacked), 200 entries, or 64 KiB for "
+        "a SKILL.md. Split the archive, or shorten the SKILL.md."
     )
     param = "archive"
 
@@ -94,7 +94,7 @@ class SkillFileInvalid(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SkillFolder:
-    """The content of a SKILL.md, and the other texts in its folder by name.
+    """The content of a SKILL.md, and the other text files in its folder by name.
 
     `slug` is the name of the folder, if it is a valid slug.
     """

@@ -1,4 +1,4 @@
-"""Separates the reasoning in an imported reply from its text, as for replies of this server.
+"""Separates the reasoning in an imported reply from its text, as for replies on this server.
 
 Other products store reasoning in the text, between tags such as `<think>`. Open WebUI uses a
 `<details type="reasoning">` block.
@@ -60,7 +60,7 @@ def split_leading_reasoning(text: str, *, is_first: bool) -> tuple[list[str], st
 
 
 def match_reasoning_block(text: str) -> tuple[str, str] | None:
-    """Return the reasoning in an Open WebUI block at the beginning, and the rest; or None."""
+    """Return the reasoning in a leading Open WebUI block, and the rest; None without one."""
     block = _DETAILS.match(text)
     if block is None or _REASONING not in block[1]:
         return None
@@ -74,7 +74,7 @@ def match_reasoning_block(text: str) -> tuple[str, str] | None:
 
 
 def match_reasoning_tags(text: str) -> tuple[str, str] | None:
-    """Return the reasoning between tags at the beginning, and the rest; or None."""
+    """Return the reasoning between tags at the beginning, and the rest; None without such tags."""
     tags = ThinkTags(only_first=True)
     pieces = [*tags.push(text), *tags.flush()]
     thoughts = "".join(piece for kind, piece in pieces if kind == "reasoning")

@@ -296,7 +296,7 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
-    """Return a file of an Open WebUI message: an image, the text of a document, or its name."""
+    """Return a file in an Open WebUI message: an image, the text of a document, or its name."""
     name, url = str(file.get("name") or "")[:200], file.get("url")
     if isinstance(url, str) and url.startswith("data:"):
         return FilePart("image/*", name, url)

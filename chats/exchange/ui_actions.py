@@ -50,7 +50,7 @@ class UIAction:
             lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
 
     def wants_other_model(self, turn: Turn) -> bool:
-        """Return True if the request names another model than that of a turn.
+        """Return True if the request names a different model from the turn's.
 
         An agent with its own model does not use the chat's model. Its turn has no model before the
         agent is chosen.

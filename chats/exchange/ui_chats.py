@@ -63,13 +63,13 @@ class HistoryNotStored(Refusal):
     code = "history_not_stored"
     status = 409
     sentence = gettext_noop(
-        "The earlier messages of this request are not in this chat. Load the chat’s messages, or "
-        "import the chat first (POST /imports)."
+        "The earlier messages in this request are not in this chat. Load the chat’s "
+        "messages, or import the chat first (POST /imports)."
     )
 
 
 class UIMessageIdReused(IdempotencyKeyReused):
-    """The chat has a message with the ID of the last message, with other content or erased."""
+    """The chat has a message with the last message's ID but other content, or it was erased."""
 
     sentence = gettext_noop(
         "A message with this ID was already sent in this chat, with other content. To replace it, "
@@ -152,7 +152,7 @@ class UISubmission(UIAction):
     def store_files(self) -> list[uuid.UUID]:
         """Store the files of the last message and return their ids, before any transaction.
 
-        Raises `UnsupportedUIMessage` for an address other than that of an upload, unless the
+        Raises `UnsupportedUIMessage` for a URL other than that of an upload, unless the
         message is edited, and the refusals of uploads.
         """
         last = self.request.last
@@ -238,8 +238,8 @@ class UISubmission(UIAction):
     def replace(self, chat: Chat, text: str) -> Turn | None:
         """Replace the named message, unless the request is repeated.
 
-        None if the chat does not have the message, but the previous one of the request: then an
-        earlier request did not arrive, and the message is new. Raises `UIMessageNotFound` if its
+        None if the chat lacks the message but has the previous one of the request: an earlier
+        request did not arrive, so the message is new. Raises `UIMessageNotFound` if its
         position is unknown, and `UnsupportedUIMessage`.
         """
         named = str(self.request.message_id)
@@ -321,7 +321,7 @@ class UISubmission(UIAction):
         """Send the message at the end of the chat.
 
         A repeated request with the message's id returns its turn. Raises `UIMessageIdReused` for
-        an id that was sent with another text.
+        an id that was sent with different text.
         """
         own = self.request.last.id if self.request.last else ""
         key = self.idempotency_key or f"ui-{hashlib.sha256(own.encode()).hexdigest()}"

@@ -57,9 +57,9 @@ def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Mess
 
 
 def identify_image(address: str) -> str:
-    """Return the hash of an image from its address. Addresses of other servers do not change.
+    """Return the hash in an image's URL. Other URLs are returned unchanged.
 
-    An edit copies the images to a new message, so their addresses change and their hashes do not.
+    An edit copies the images to a new message, so their URLs change and their hashes do not.
     """
     own = OWN_IMAGE.fullmatch(address)
     return own[1] if own is not None else address

@@ -39,7 +39,10 @@ class UIRegeneration(UIAction):
 
     @transaction.atomic
     def make_once(self, chat: Chat) -> Turn:
-        """Return the turn of another reply. Raises `UIMessageNotFound`."""
+        """Start another reply unless the request is repeated; return its turn.
+
+        Raises `UIMessageNotFound`.
+        """
         body = json.dumps([self.request.message_id, self.request.model])
         keyed = self.build_keyed("ui-regenerate", chat, body=body)
         chat = lock_chat_for_writing(chat.pk)
@@ -53,7 +56,7 @@ class UIRegeneration(UIAction):
         return accepted.turn
 
     def make_reply(self, chat: Chat) -> Accepted:
-        """Regenerate a reply. For a user message: its reply, or retry it without one.
+        """Regenerate a reply, or the reply to a user message. Retry a message without a reply.
 
         Raises `UIMessageNotFound`.
         """
@@ -97,7 +100,7 @@ class UIRegeneration(UIAction):
         """Return the turn that an earlier request of this kind started, or None.
 
         Without a `messageId`, this is the unfinished reply. With the id of a user message, it is
-        the message's reply until it ends: a message with a complete reply can be meant to get
+        the message's reply until it ends: for a message with a complete reply, the client may want
         another one. Raises `UIMessageNotFound`.
         """
         named = self.request.message_id

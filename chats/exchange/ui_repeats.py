@@ -9,7 +9,7 @@ from chats.models.turns import UNFINISHED
 
 
 def matches_sent_message(stored: Message, *, text: str, source: Mapping[str, Any]) -> bool:
-    """Return True if a stored user message has this text, and this id and data of its client."""
+    """Return True if a stored user message has this text, and this id and data from its client."""
     is_own = stored.role == Message.Role.USER and stored.erased_at is None
     return is_own and stored.text == text and stored.metadata.get("source") == source
 
@@ -44,7 +44,7 @@ def find_current_turn(chat: Chat, message: Message) -> Turn | None:
 def find_newest_attempt(chat: Chat, turn: Turn) -> Turn | None:
     """Return the newest turn of the active branch that replies in place of a turn, or is that turn.
 
-    It has the same cause, and in a team the same agent and place in the round.
+    It has the same cause, and in a team the same agent and position in the round.
     """
     rows = Turn.objects.filter(
         branch=chat.active_branch_id, agent=turn.agent_id, hop=turn.hop
@@ -61,7 +61,7 @@ def find_newest_attempt(chat: Chat, turn: Turn) -> Turn | None:
 def find_newest_unfinished(chat: Chat) -> Turn | None:
     """Return the newest turn of the active branch that is queued or running, or None.
 
-    A turn that was asked to stop is not returned: after `stop()`, a new reply is meant.
+    A turn that was asked to stop is not returned: after `stop()`, the client wants a new reply.
     """
     rows = Turn.objects.filter(
         branch=chat.active_branch_id, status__in=UNFINISHED, stop_requested_at=None

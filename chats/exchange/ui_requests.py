@@ -38,24 +38,24 @@ Trigger = Literal["submit-message", "regenerate-message"]
 
 
 class InvalidUIRequest(Refusal):
-    """The body is not a request of `useChat`. The error message gives the reason."""
+    """The body is not a `useChat` request. The error message gives the reason."""
 
     code = "invalid_ui_request"
     status = 422
-    sentence = gettext_noop("This is not a request of `useChat`: {problem}")
+    sentence = gettext_noop("This is not a `useChat` request: {problem}")
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message has a file at another address, adds a file to an edited message, or is a
+    """The last message has a file with an external URL, adds a file to an edited message, or is a
     reply without approvals."""
 
     code = "unsupported_ui_message"
     status = 422
     sentence = gettext_noop(
-        "The last message must be a user message with text and files. Files are data URLs or "
-        "addresses of your uploads. An edited message keeps its files, so send other files in "
-        "a new message. An assistant message is accepted only if it answers requests for "
-        "consent. Results of client tools are not supported."
+        "The last message must be a user message with text and files. Send each file as a "
+        "data URL or as the URL of one of your uploads. An edited message keeps its files, "
+        "so send other files in a new message. An assistant message is accepted only if it "
+        "answers requests for consent. Results of client tools are not supported."
     )
 
 
@@ -134,7 +134,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
 
 
 def strip_content(part: Any) -> Any:
-    """Return a part without the text and the address that have their own limits."""
+    """Return a part without its text and its URL, which have their own limits."""
     if not isinstance(part, Mapping):
         return part
     own = CONTENT.get(str(part.get("type")), ())
@@ -159,12 +159,12 @@ def find_kept_parts(
 
 
 def strip_address(part: Any) -> Any:
-    """Return a part without the address and the text of a file, which are those of the upload."""
+    """Return a part; if it is a file, without its URL and text, because the upload has both."""
     return strip_content(part) if isinstance(part, dict) and part.get("type") == "file" else part
 
 
 def join_message_texts(message: UIMessage) -> str:
-    """Return the stored texts of a message."""
+    """Return the text parts of a message, joined."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 

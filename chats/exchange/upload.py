@@ -52,12 +52,12 @@ class ImportNotOver(Refusal):
 
 
 def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
-    """Store a file, whose chats are then imported in the background.
+    """Store a file, and request the import of its chats in the background.
 
     A large file takes several transactions, so that others can write in between. Until the last
     one, the row is leased to this process. Reading refuses a file with a missing piece. Raises
-    `ImportsUnderWay`, `NotFound` if the import is deleted concurrently, and `ImportRefused` for the
-    size of the file or the entries of an archive.
+    `ImportsUnderWay`, `NotFound` if the import is deleted concurrently, and `ImportRefused` for a
+    file of invalid size or an archive that cannot be opened.
     """
     importing.check_import_file(file)
     with transaction.atomic():

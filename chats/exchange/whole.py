@@ -1,7 +1,7 @@
 """Exports a user's account as one archive, chat by chat.
 
-Deleted chats are in a separate list and folder: versions that do not know them would import
-them as chats that were not deleted.
+Deleted chats are in a separate list and folder, because versions that do not support them would
+import them as chats that were not deleted.
 """
 
 import io
@@ -59,7 +59,7 @@ def build_account_archive(
 
     Deleted chats that can be restored are included. The ledger records the export. The caller
     closes the file. `form`: `ui`, which can be imported, or one of `documents.FORMS`. `key`: the
-    API key of the request, without whose scopes some parts are left out.
+    API key of the request; parts that need a scope it lacks are left out.
     """
     left_out = [
         part
@@ -148,7 +148,7 @@ class ArchiveOutput:
     def write_chat(self, chat_id: uuid.UUID) -> None:
         """Write a chat to the folder of its state. Skips it if it is erased during the export.
 
-        If it is deleted or restored during that, it is written again for the new state.
+        If it is deleted or restored during the export, it is written again for the new state.
         """
         chat = self.load_chat(chat_id)
         while chat is not None and (folder := self.choose_folder(chat)) is not None:
@@ -288,7 +288,7 @@ def list_webhook_data(user: User) -> list[Mapping[str, Any]]:
 
 
 def build_settings_data(user: User) -> Mapping[str, Any]:
-    """Return the settings of a user's pages. Empty texts: chosen by the browser or UTC."""
+    """Return a user's page settings. An empty value means the browser's setting, or UTC."""
     row = AccountSettings.objects.filter(owner=user).first() or AccountSettings()
     return {
         "time_zone": row.time_zone,

@@ -1,4 +1,4 @@
-"""Sentences for the losses of an import."""
+"""Sentences for the losses in an import."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,12 @@ WORDS: Mapping[str, str] = {
         "Pictures were left out because this instance’s virus scanner refused them."
     ),
     "image_not_scanned": gettext_noop(
-        "Pictures were left out because this instance’s virus scanner did not answer. Ask your "
-        "administrator to check the scanner."
+        "Pictures were left out because this instance’s virus scanner did not answer. Ask "
+        "an operator to check the scanner."
     ),
     "image_over_limit": gettext_noop(
-        "Pictures were left out because your files would exceed their limit. Delete files, then "
-        "import the file again."
+        "Pictures were left out because your files would exceed your storage limit. Delete "
+        "files, then import the file again."
     ),
     "file_dropped": gettext_noop(
         "Files were left out because they are damaged, too large, or not allowed on this instance."
@@ -38,8 +38,8 @@ WORDS: Mapping[str, str] = {
     "id_twice": gettext_noop("Messages with duplicate IDs were given new IDs."),
     "message_dropped": gettext_noop("Entries other than messages were left out."),
     "message_changed": gettext_noop(
-        "The file has a different text for messages that were imported before. The earlier text "
-        "is kept."
+        "The file contains different text for messages that were imported before. The "
+        "earlier text is kept."
     ),
     "entry_dropped": gettext_noop("Entries other than messages were left out."),
     "parent_missing": gettext_noop(

@@ -233,7 +233,7 @@ class Writer:
 def restore_source_parts(row: Message, written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the parts of a message as its file or its client gave them.
 
-    `written`: the stored parts as those of a UI message.
+    `written`: the stored parts, converted to parts of a UI message.
     """
     source = row.metadata.get("source") or {}
     given = restore_given_parts(written, source.get(KEPT), count=len(row.parts))

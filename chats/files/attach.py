@@ -226,7 +226,7 @@ def attach_rows(
 
 
 def check_file_number(number: int) -> None:
-    """Check the number of files of a message. Raises `FileUploadsOff` or `TooManyFiles`."""
+    """Check the number of files in a message. Raises `FileUploadsOff` or `TooManyFiles`."""
     if number:
         check_uploads_on()
     if number > settings.FILES_PER_MESSAGE:
@@ -306,13 +306,13 @@ def build_part(
 
 
 def estimate_image_tokens(row: StoredFile) -> int:
-    """Return the estimated number of tokens of an image in prompts, or of its line of text."""
+    """Estimate the tokens that an image, or its line of text, takes in prompts."""
     label = build_file_label(row.name, limit=LONGEST_FILE_NAME)
     return compute_image_tokens(row.width * row.height // PIXELS_PER_TOKEN, label=label)
 
 
 def build_image(row: StoredFile, *, size: int) -> Image:
-    """Return the copy of an image, of `size` bytes, with its size in pixels for its line."""
+    """Return a reference to an image's copy of `size` bytes, with its size in pixels."""
     return Image(
         estimate_image_tokens(row),
         sha256=row.copy_sha256,
@@ -324,7 +324,7 @@ def build_image(row: StoredFile, *, size: int) -> Image:
 
 
 def build_document(row: StoredFile) -> Document:
-    """Return a stored document as a new message refers to it."""
+    """Return the reference to a stored document for a new message."""
     own_id, line = str(row.pk), CLEANED_LINE
     return Document(own_id, row.sha256, row.size, row.pages, row.characters, line)
 
@@ -336,13 +336,13 @@ def is_cut(part: Mapping[str, str]) -> bool:
 
 
 def has_text(part: Mapping[str, str]) -> bool:
-    """Return True if a stored file part refers to a document with a text."""
+    """Return True if a stored file part refers to a document with text."""
     document = parse_document_reference(part["reference"])
     return document is not None and document.characters > 0
 
 
 def mark_chat_documents(chat: Chat, *, parts: Iterable[Mapping[str, str]]) -> None:
-    """Store whether a chat has documents, and cut ones, after it got new file parts.
+    """Mark a chat as having documents, or truncated ones, after it got new file parts.
 
     `parts`: stored file parts.
     """

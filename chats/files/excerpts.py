@@ -38,7 +38,7 @@ class ChunkMatch(NamedTuple):
 
 
 def select_document_messages(branch: Branch, *, before: int) -> QuerySet[Message]:
-    """Return the user messages of a branch's path before a seq that have documents with a text.
+    """Return the user messages with readable documents on a branch's path before a seq.
 
     Excluded and erased messages are left out.
     """

@@ -56,7 +56,7 @@ def limit_resources() -> None:
 
 
 def read_plain_text(path: Path) -> Iterator[Piece]:
-    """Yield a text in any common encoding."""
+    """Yield the text of a file in any common encoding."""
     yield 0, decode_text(path.read_bytes())
 
 
@@ -127,7 +127,7 @@ def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
 
 
 def split_chunks(text: str) -> list[str]:
-    """Split a text into chunks, at the ends of paragraphs, lines or words."""
+    """Split text into chunks, at the ends of paragraphs, lines or words."""
     found, start = [], 0
     while len(text) - start > CHUNK_CHARACTERS:
         most = start + CHUNK_CHARACTERS
@@ -143,7 +143,7 @@ def split_chunks(text: str) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Return True if a text has content other than page and sheet headings and damage notes."""
+    """Return True if text has content other than page and sheet headings and damage notes."""
     said = re.sub(r"^\[(?:Pages?|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
     for note in (DAMAGED_PAGE, DAMAGED_SHEET, DAMAGED_COMMENTS):
         said = said.replace(note, "")

@@ -1,4 +1,4 @@
-"""The models that may get files, as the policy field `file_models` limits them."""
+"""Decides which models may get files, according to the policy field `file_models`."""
 
 import uuid
 

@@ -21,7 +21,7 @@ JPEG_QUALITIES = (90, 75, 50)
 def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
     """Write a copy of an image for models and pages: upright, limited in size, without metadata.
 
-    Raises `UnreadableFile`.
+    Returns its media type, width and height. Raises `UnreadableFile`.
     """
     from PIL import Image, ImageOps, PngImagePlugin  # noqa: PLC0415  # only for this kind
 

@@ -26,7 +26,7 @@ GIF_PICTURE, GIF_EXTENSION, GIF_CONTROL = 0x2C, 0x21, 0xF9
 def needs_image_copy(data: bytes) -> bool:
     """Return True if an image exceeds the size of copies for models, or may have metadata.
 
-    False for an image whose structure is damaged before any of both is found.
+    False for an image whose structure is damaged before either is found.
     """
     if len(data) > LARGEST_COPY:
         return True
@@ -59,7 +59,7 @@ def measure_segment(data: bytes, start: int) -> tuple[int, int]:
 
 
 def is_too_wide(width: int, height: int) -> bool:
-    """Return True if a side is longer than that of copies."""
+    """Return True if a side is longer than a copy's side may be."""
     return max(width, height) > LONGEST_SIDE
 
 
@@ -113,7 +113,7 @@ def find_in_jpeg(data: bytes) -> bool:
 
 
 def find_in_gif(data: bytes) -> bool:
-    """Return True for a GIF that needs a copy: also for an animation, like that of an upload."""
+    """Return True for a GIF that needs a copy. Every animation needs one."""
     if len(data) < 13 or is_too_wide(*(int.from_bytes(data[n : n + 2], "little") for n in (6, 8))):
         return len(data) >= 13
     at, pictures = 13 + measure_palette(data[10]), 0
@@ -136,7 +136,7 @@ def find_in_gif(data: bytes) -> bool:
 
 
 def measure_palette(flags: int) -> int:
-    """Return the number of bytes of a palette."""
+    """Return the number of bytes in a palette."""
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
 
 
@@ -154,7 +154,7 @@ def find_in_webp(data: bytes) -> bool:
 
 
 def measure_webp(kind: bytes, head: bytes) -> tuple[int, int]:
-    """Return width and height that a chunk of a WebP image states; zeros if it states none."""
+    """Return the width and height stated in a chunk of a WebP image; zeros if it states none."""
     if kind == b"VP8X":
         return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
     if kind == b"VP8L":

@@ -43,8 +43,8 @@ class InlineFilesTooLarge(Refusal):
     code = "inline_files_too_large"
     status = 413
     sentence = gettext_noop(
-        "The inline files of this request exceed {limit} MiB. Upload them with POST /api/v1/files "
-        "and send their IDs in `files`."
+        "The inline files in this request exceed {limit} MiB. Upload them with POST "
+        "/api/v1/files and send their IDs in `files`."
     )
     param = "inline_files"
 
@@ -57,7 +57,7 @@ class InlineFile(NamedTuple):
 
 
 def decode_data_url(url: str) -> bytes:
-    """Return the bytes of a base64 data URL. Raises ValueError."""
+    """Return the bytes of a base64 data URL. Raises ValueError for any other string."""
     head, found, text = url.partition(BASE64)
     if not found or not head.startswith("data:"):
         raise ValueError("not a base64 data URL")

@@ -128,7 +128,7 @@ def move_bytes(
 
 
 def copy_bytes(stored: StoredBytes, *, source: FileSystemStorage, target: Storage) -> None:
-    """Copy an object under its path, unless a complete copy exists. Raises OSError."""
+    """Copy an object under its path, unless a complete copy exists. Raises OSError if it fails."""
     if target.exists(stored.path):
         if has_expected_hash(stored, storage=target):
             return
@@ -142,7 +142,7 @@ def copy_bytes(stored: StoredBytes, *, source: FileSystemStorage, target: Storag
 
 
 def has_expected_hash(stored: StoredBytes, *, storage: Storage) -> bool:
-    """Return True if the decrypted bytes in a storage have the hash of the database."""
+    """Return True if the decrypted bytes in a storage have the hash in the database."""
     digest = hashlib.sha256()
     try:
         for piece in iter_file_bytes(stored.row, is_copy=stored.is_copy, storage=storage):

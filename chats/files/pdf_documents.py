@@ -19,7 +19,7 @@ HYPHENS = str.maketrans("", "", "\x02\ufffe")
 def read_pdf(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the text of each page, after a line with the page number.
 
-    A line names the pages without a text, so that a reader knows that something is missing. Raises
+    One line lists the pages without text, to show that something is missing. Raises
     `UnreadableFile`.
     """
     document = open_pdf(path)
@@ -56,14 +56,14 @@ def open_pdf(path: Path) -> Any:
 
 
 def format_empty_pages(first: int, last: int) -> str:
-    """Return the line for pages without a text."""
+    """Return the line that lists pages without text."""
     if first == last:
         return f"[Page {first} has no text, for example because it is a scan]\n\n"
     return f"[Pages {first} to {last} have no text, for example because they are scans]\n\n"
 
 
 def count_pdf_pages(path: Path) -> int:
-    """Return the number of pages of a PDF that has been read."""
+    """Return the number of pages in a PDF that has been read."""
     import pypdfium2  # noqa: PLC0415  # only for this kind
 
     return len(pypdfium2.PdfDocument(path))
@@ -72,7 +72,7 @@ def count_pdf_pages(path: Path) -> int:
 def read_pdf_page(document: Any, index: int) -> str:
     """Return the text of a page, then its filled form fields and comments.
 
-    For a damaged page, returns `DAMAGED_PAGE`: it does not hide the others.
+    For a damaged page, returns `DAMAGED_PAGE`, so that the other pages are still read.
     """
     import pypdfium2  # noqa: PLC0415  # only for this kind
 

@@ -85,7 +85,7 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 def claim_file(file_id: uuid.UUID) -> StoredFile | None:
     """Lease a file that has not been read. None if it was read or another worker reads it.
 
-    A file that was tried `MAX_ATTEMPTS` times is marked as failed instead; then None, too.
+    After `MAX_ATTEMPTS` attempts, marks the file as failed and returns None.
     """
     tried = READINGS.select_free_rows().filter(pk=file_id, tries__gte=settings.MAX_ATTEMPTS)
     if tried.update(state=State.FAILED, code="worker_lost", lease_until=None):
@@ -126,7 +126,7 @@ def read_content(
 def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
     """Copy a stored file to `folder`, scan it and extract its content.
 
-    Raises FileNotFoundError and `FileDamaged`.
+    Returns the result of `scan_and_extract`. Raises FileNotFoundError and `FileDamaged`.
     """
     path = folder / "file"
     with path.open("wb") as file:
@@ -223,7 +223,7 @@ def record_refused_file(row: StoredFile) -> None:
 
 
 def scan_without_storing(row: StoredFile, data: bytes) -> None:
-    """Scan an image of a request, and set the state of its unsaved row.
+    """Scan an image in a request, and set the state of its unsaved row.
 
     No transaction is open during the scan.
     """

@@ -1,7 +1,7 @@
 """Limits how many requests of a process wait for the contents of files at the same time.
 
-A waiting request occupies one of the threads that also serve pages and start replies. With a place,
-it may wait as long as reading a file can take; without one, only `BRIEFLY`.
+A waiting request occupies one of the threads that also serve pages and start replies. With a slot,
+it may wait as long as reading a file can take; without one, only for `BRIEFLY`.
 """
 
 import threading
@@ -17,9 +17,9 @@ _places = threading.BoundedSemaphore(PLACES)
 
 @contextmanager
 def hold_waiting_place(*, seconds: float) -> Iterator[bool]:
-    """Hold a place within the block, and yield True. Yield False if none is free in time.
+    """Reserve a slot while the block runs, and yield True. Yield False if none is free in time.
 
-    `seconds`: how long to wait for a place.
+    `seconds`: how long to wait for a slot.
     """
     is_held = _places.acquire(timeout=seconds)
     try:

@@ -94,7 +94,7 @@ def run_scan_command(scanner: str, path: Path) -> bool:
 def ask_clamav(scanner: str, path: Path) -> bool:
     """Send a file to a ClamAV daemon and return True if it found nothing.
 
-    Raises OSError and ValueError.
+    Raises OSError if it cannot be reached, and ValueError for any other answer.
     """
     with connect_clamav(scanner) as connection, path.open("rb") as file:
         connection.sendall(b"zINSTREAM\0")

@@ -46,7 +46,8 @@ def compute_file_hash(file: IO[bytes]) -> str:
 def save_file_bytes(file: IO[bytes], *, path: str, sealed_key: str, now: datetime) -> None:
     """Store bytes under a new path, outside any transaction; encrypted if there is a key.
 
-    `keep_file_bytes` must follow in the transaction that stores their row. Raises FileExistsError.
+    `keep_file_bytes` must follow in the transaction that stores their row. Raises FileExistsError
+    if the path is taken.
     """
     FileRemoval.objects.create(path=path, due_at=now + UPLOAD_TIME)
     if not sealed_key:

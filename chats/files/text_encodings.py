@@ -1,6 +1,6 @@
-"""Decodes texts of files whose encoding is not stated: Unicode, or an older encoding.
+"""Decodes text files whose encoding is not stated: Unicode, or an older encoding.
 
-A page of HTML may state its encoding. Otherwise charset-normalizer guesses it from the letters.
+An HTML page may state its encoding. Otherwise charset-normalizer guesses it from the letters.
 Western European encodings are not guessed, because they differ too little: they are Windows-1252.
 """
 
@@ -51,7 +51,7 @@ NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff
 
 
 def decode_text(data: bytes, *, is_page: bool = False, stated: str = "") -> str:
-    """Decode the bytes of a text, or of a web page, which may state its encoding.
+    """Decode the bytes of a text file, or of a web page, which may state its encoding.
 
     `stated`: the label of the encoding that something other than the page states.
     """
@@ -94,10 +94,10 @@ def find_wide_encoding(head: bytes) -> str:
 
 
 def find_damaged_unicode(data: bytes) -> str:
-    """Return the name of UTF-8 if a text is in UTF-8 except for a few bytes; otherwise empty.
+    """Return the name of UTF-8 if text is in UTF-8 except for a few bytes; otherwise empty.
 
-    Such a text was cut, or joined from others. Texts in other encodings have almost no valid
-    sequences of several bytes.
+    Such text was cut, or joined from several files. Text in other encodings has almost no valid
+    multi-byte sequences.
     """
     text = data.decode("utf-8", "replace")
     letters = len(text) - sum(map(len, ASCII.findall(text)))
@@ -129,7 +129,7 @@ def find_page_encoding(label: str) -> str:
 
 
 def guess_encoding(data: bytes) -> str:
-    """Return the probable encoding of a text that is not in Unicode."""
+    """Return the probable encoding of text that is not in Unicode."""
     from charset_normalizer import from_bytes  # noqa: PLC0415  # most texts are Unicode and need no guess
 
     sample = cut_sample(data)

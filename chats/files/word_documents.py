@@ -136,7 +136,7 @@ class TextOfDocument:
             self.write(text)
 
     def write(self, text: str) -> None:
-        """Add a text to the current paragraph."""
+        """Add text to the current paragraph."""
         if self.paragraphs:
             self.paragraphs[-1].append(text)
 

@@ -33,7 +33,7 @@ def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
     from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
 
     class SheetReader(ExcelReader):  # type: ignore[misc]  # untyped library
-        """Ignores charts: they have no text, and the library fails on some of them."""
+        """Skips charts while reading: they have no text, and the library fails on some of them."""
 
         def read_chartsheet(self, sheet: Any, rel: Any) -> None:
             """Add an empty sheet, because other parts of a workbook refer to sheets by index."""
@@ -67,7 +67,7 @@ def lacks_values(path: Path) -> bool:
 
 
 def iter_sheet_rows(sheet: Any, *, formulas: Any) -> Iterator[list[str]]:
-    """Yield the texts of the cells of each row. `formulas`: the sheet with formulas, or itself."""
+    """Yield each row as the text of its cells. `formulas`: the sheet with formulas, or itself."""
     if formulas is sheet:
         for row in sheet.iter_rows(values_only=True):
             yield ["" if value is None else format_cell_value(value) for value in row]
@@ -92,7 +92,7 @@ def format_cell_value(value: Any) -> str:
 
 
 def format_sheet_heading(sheet: Any) -> str:
-    """Return the line above the rows of a sheet, which says if people do not see the sheet."""
+    """Return the line above the rows of a sheet. It says if the sheet is hidden."""
     state = "" if sheet.sheet_state == "visible" else " (hidden)"
     return f"[Sheet {format_cell_value(sheet.title)}{state}]\n"
 

@@ -58,7 +58,7 @@ def remove_abandoned_folders() -> int:
 def list_working_folders() -> list[os.DirEntry[str]]:
     """Return the entries of the temporary folder with the prefix of working folders.
 
-    Empty if the temporary folder cannot be listed, because folders can be created there even so.
+    Returns an empty list if the folder cannot be listed: folders can still be created there.
     """
     try:
         with os.scandir(tempfile.gettempdir()) as entries:
@@ -69,7 +69,7 @@ def list_working_folders() -> list[os.DirEntry[str]]:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Return True if no process holds the lock of a folder. Raises OSError."""
+    """Return True if no process holds a folder's lock. Raises OSError if it cannot be opened."""
     try:
         with (folder / LOCK).open("r+", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

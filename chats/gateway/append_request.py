@@ -179,7 +179,7 @@ def fork_request_branch(
 def compute_request_offset(request: Request, turn: Turn) -> int:
     """Return the seq of a request's first message, minus 1.
 
-    It is computed from the turn that replies to the request. The turn has a trigger.
+    It is computed from the turn that replies to the request, which must have a trigger.
     """
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     seq = turn.trigger.seq if turn.trigger else None
@@ -209,12 +209,12 @@ def continue_conversation(
 
 
 def place_at_end(chat: Chat, end: BranchEnd, *, user: User, now: datetime) -> Placement:
-    """Return the place after the end of a conversation, whose chat is locked.
+    """Return the placement after the end of a conversation in a locked chat.
 
     A reply with open calls that the active branch shares with its parent does not change: a new
     branch starts before it, where it is stored again with its results. Raises `ConversationLocked`
-    if the conversation has a running reply or changed since its end was read, and
-    `TooManyBranches`.
+    if the conversation has a running reply, changed since its end was read, or ends with open calls
+    whose reply was excluded or erased or has results, and `TooManyBranches`.
     """
     branch = lock_conversation_branch(chat)
     if (branch.pk, branch.last_seq) != (end.branch.pk, end.last):
@@ -265,7 +265,7 @@ def find_request_start(sent: Sent, request: Request) -> tuple[Sent, Request, Pat
 
 
 def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
-    """Match a request to a branch: in the given chat, in the chat it names, or in any chat."""
+    """Return a request's best match: in the given chat, in the chat it names, or in any chat."""
     chat = chat or sent.chat
     within = sent.earlier.pk if sent.earlier else None
     return find_best_match(request, owner_id=sent.user.pk, chat=chat, within=within)
@@ -302,7 +302,7 @@ def choose_placement(
 def continue_matched_branch(
     chat: Chat, *, match: PathMatch, sent: Sent, now: datetime
 ) -> Placement:
-    """Return the place after the messages shared with a branch. Raises `TooManyBranches`."""
+    """Return the placement after the messages shared with a branch. Raises `TooManyBranches`."""
     branch, shared, offset = match.branch, match.shared, match.offset
     is_free = not is_branch_busy(branch) and branch.last_seq > branch.fork_seq
     completes = match.is_open and match.is_at_end and is_free

@@ -154,7 +154,7 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
 
 
 def iter_body_strings(value: Any) -> Iterator[str]:
-    """Yield every text of a value, including keys."""
+    """Yield every string in a value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

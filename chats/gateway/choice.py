@@ -229,7 +229,7 @@ def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
 
 
 def find_first_window(probes: Sequence[Chat], model: ModelSpec) -> int | None:
-    """Return the maximum prompt tokens under the first of several policies that works."""
+    """Return the maximum prompt tokens under the first policy that works; None if none works."""
     found = (resolve_model_window(probe, model) for probe in probes)
     return next((window for window in found if window is not None), None)
 

@@ -94,7 +94,7 @@ def refuse_completion_fields(sent: Mapping[str, Any]) -> None:
 
 
 def parse_prompt(sent: Mapping[str, Any]) -> str:
-    """Return the prompt: a string, or a list of one string. Raises `InvalidRequest`."""
+    """Return the prompt, sent as a string or a list of one string. Raises `InvalidRequest`."""
     value = sent.get("prompt")
     if isinstance(value, list) and len(value) == 1:
         value = value[0]

@@ -1,4 +1,4 @@
-"""Converts custom tools, whose input is a text, to functions with one text argument.
+"""Converts custom tools, whose input is plain text, to functions with one string argument.
 
 Few servers support custom tools, so providers always get functions.
 """
@@ -39,9 +39,9 @@ def build_custom_arguments(said: Any) -> Any:
 
 
 def parse_custom_input(said: str) -> str:
-    """Return the text argument of a custom tool call.
+    """Return the input text of a custom tool call.
 
-    Some models write the text itself instead of JSON; it is then returned unchanged.
+    Some models write plain text instead of JSON arguments. It is returned unchanged.
     """
     try:
         found = json.loads(said)

@@ -25,7 +25,7 @@ FORMATS = (None, "float", "base64")
 
 @gateway("POST")
 def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Return embeddings from a provider. The call is recorded, but its texts are not stored.
+    """Return embeddings from a provider. The call is recorded, but its input is not stored.
 
     Raises the errors of parsing the body and choosing the model, `InvalidRequest`,
     `ModelUnavailable` and `TooManyPassthroughRequests`.

@@ -82,7 +82,7 @@ class NoKey(Refusal):
 
 
 class WrongMethod(Refusal):
-    """The address exists but does not support this method."""
+    """The URL exists but does not support this method."""
 
     code = "method_not_allowed"
     status = 405
@@ -90,7 +90,7 @@ class WrongMethod(Refusal):
 
 
 class UnknownAddress(NotFound):
-    """The address below /v1 does not exist."""
+    """The URL under /v1 does not exist."""
 
     sentence = (
         "{path} does not exist. The addresses are GET /v1/models and /v1/models/{{name}}, POST "

@@ -1,4 +1,4 @@
-"""Files of requests: base64 data, or the id of an upload of the key's owner.
+"""Files in requests: base64 data, or the id of a file uploaded by the key's owner.
 
 Until a request is stored, its messages refer to files by SHA-256. Documents are then stored like
 uploads, and their text is extracted. Images become image parts.
@@ -27,7 +27,7 @@ _BY_ID = re.compile(r"given:id=([0-9a-f-]{36})")
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """A file of a request: its bytes, or the id of an upload. The name may be empty."""
+    """A file in a request: its bytes, or the id of an upload. The name may be empty."""
 
     name: str
     data: bytes = b""
@@ -91,13 +91,13 @@ def parse_file_data(
 
 
 def get_given_hash(part: Part) -> str:
-    """Return the SHA-256 of the document that a part names; empty for other parts."""
+    """Return the SHA-256 of the document that a part refers to; empty for other parts."""
     found = _BY_HASH.fullmatch(part.reference) if isinstance(part, FilePart) else None
     return found[1] if found else ""
 
 
 def get_given_id(part: Part) -> uuid.UUID | None:
-    """Return the id of the upload that a part names; None for other parts."""
+    """Return the id of the upload that a part refers to; None for other parts."""
     found = _BY_ID.fullmatch(part.reference) if isinstance(part, FilePart) else None
     return uuid.UUID(found[1]) if found else None
 
@@ -108,7 +108,7 @@ def name_by_hash(name: str, sha256: str) -> FilePart:
 
 
 def get_document_hash(part: FilePart) -> str:
-    """Return the SHA-256 of the document that a part names or contains; empty for others."""
+    """Return the SHA-256 of the document that a part refers to or contains; empty for others."""
     if given := get_given_hash(part):
         return given
     document = parse_document_reference(part.reference)

@@ -1,7 +1,7 @@
-"""Scans the images of a request, and replaces those that are too large or have metadata by copies.
+"""Scans the images in a request, and replaces large images and those with metadata by copies.
 
-The copy is the same as that of an upload. An image that the owner's messages already have is not
-read again: clients send the images of a conversation with each request.
+The copy is the same as for an uploaded image. An image that the owner's messages already have is
+not read again: clients send the images of a conversation with each request.
 """
 
 import hashlib
@@ -110,7 +110,7 @@ def hash_bytes(image: Bytes) -> str:
 
 
 def replace_images(said: Conversation, copies: Mapping[str, Bytes]) -> Conversation:
-    """Return a conversation with copies, by the hash of the image that each replaces."""
+    """Return a conversation in which copies replace the images whose hashes are the keys."""
     items = [
         Item(item.role, tuple(replace_image(part, copies) for part in item.parts))
         for item in said.items
@@ -121,7 +121,7 @@ def replace_images(said: Conversation, copies: Mapping[str, Bytes]) -> Conversat
 
 
 def replace_image(part: Part, copies: Mapping[str, Bytes]) -> Part:
-    """Return the part of an image's copy. Other parts stay unchanged."""
+    """Return the part for the copy of an image. Other parts stay unchanged."""
     image = part.image if isinstance(part, FilePart) else None
     if not isinstance(part, FilePart) or image is None or image.sha256 not in copies:
         return part
@@ -132,7 +132,7 @@ def replace_image(part: Part, copies: Mapping[str, Bytes]) -> Part:
 
 @contextmanager
 def hold_reading_place(name: str) -> Iterator[None]:
-    """Hold a waiting place while the request itself reads a file.
+    """Occupy a waiting slot while the request itself reads a file.
 
     Raises `FileNotReady` if too many requests of this process are waiting.
     """

@@ -1,4 +1,4 @@
-"""Images of a request: a data URL, whose bytes are validated, or an https URL.
+"""Images in a request: data URLs, whose bytes are validated, and https URLs.
 
 An https URL is passed to the provider and never fetched here.
 """

@@ -61,7 +61,7 @@ class StoredLogprobs(NamedTuple):
 
 
 def load_logprobs(turn_id: uuid.UUID, *, prefill: int = 0) -> StoredLogprobs:
-    """Return the log probabilities of a finished turn, if it has any; none after a day.
+    """Return the stored log probabilities of a finished turn. They are deleted after a day.
 
     `prefill`: length of the prefill in code points. Positions are counted from its end.
     """

@@ -123,7 +123,7 @@ class MergedReplies:
     def add(self, number: int, piece: str) -> str:
         """Return the stream output for a piece of a choice's response.
 
-        Empty without streaming, because `end` then returns the complete response.
+        Empty if the client does not stream, because `end` then returns the complete response.
         """
         if not self.is_stream:
             self.wholes[number] = json.loads(piece)

@@ -185,7 +185,8 @@ class Relay:
     async def is_silent(self) -> bool:
         """Return True if the stream needs a ping. Called between updates.
 
-        Raises `TurnFailed` when this process shuts down, and `InvalidKey`.
+        Raises `TurnFailed` when this process shuts down, `InvalidKey`, and CancelledError if the
+        client has disconnected.
         """
         if cancelling.is_lost():
             # The client disconnected.
@@ -221,7 +222,7 @@ class Relay:
         return ""
 
     def more(self, text: str, *, logprobs: str = "") -> str:
-        """Return the stream events of a further text; empty if the client does not stream."""
+        """Return the stream events for more text; empty if the client does not stream."""
         form = self.asker.form
         if not self.asker.is_stream or not text:
             return ""
@@ -234,7 +235,7 @@ class Relay:
         return opening + form.text(text, found)
 
     def more_thoughts(self, text: str) -> str:
-        """Return the stream events of further reasoning; empty if the client does not stream."""
+        """Return the stream events for more reasoning; empty if the client does not stream."""
         if not self.asker.is_stream or not text:
             return ""
         self.thought += len(text)

@@ -53,7 +53,8 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 def derive_request_title(said: Conversation) -> str:
     """Return a title for the chat that a request opens.
 
-    Taken from the first text of the user, a file name or the system text; empty without all three.
+    Taken from the user's first text, a file name or the system text; empty if there is none of
+    them.
     """
     parts = [part for item in said.items if item.role == "user" for part in item.parts]
     texts = (part.text for part in parts if isinstance(part, TextPart))

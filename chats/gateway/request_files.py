@@ -1,4 +1,4 @@
-"""Stores and reads the files of a request, and converts documents to message parts."""
+"""Stores and reads the files in a request, and converts documents to message parts."""
 
 import io
 import uuid
@@ -37,7 +37,7 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 
 
 class ItemFiles(NamedTuple):
-    """A message of a request with the texts of its documents, and the stored files that it uses."""
+    """A request message with the text of its documents, and the stored files that it uses."""
 
     item: Item
     files: Sequence[AttachedFile]
@@ -90,7 +90,7 @@ def read_given_files(
     counter: TokenCounter,
     is_unchanged: bool,
 ) -> Conversation:
-    """Return a conversation with the texts of its documents, without storing anything.
+    """Return a conversation with the text of its documents, without storing anything.
 
     `is_unchanged`: the images stay as the client sent them. Raises `FileNotFound` and the refusals
     of `copy_given_images` and `attach.build_attached_files`.
@@ -190,7 +190,7 @@ def replace_file_id(part: Part, made: Mapping[uuid.UUID, FilePart]) -> Part:
 
 
 def parse_stored_part(part: Mapping[str, str]) -> FilePart:
-    """Parse the stored JSON form of a file part."""
+    """Parse a file part from its stored JSON."""
     return next(one for one in parse_parts([part]) if isinstance(one, FilePart))
 
 

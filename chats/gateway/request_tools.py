@@ -1,4 +1,4 @@
-"""Parses the tools of a request to /v1, and the choice among them."""
+"""Parses the tools in a request to /v1, and the tool choice."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ FindHostedTypes = Callable[[str], Collection[str]]
 
 
 def find_no_types(model: str) -> Collection[str]:
-    """Return no hosted tool types. Used by endpoints without tools."""
+    """Return an empty collection. Used by endpoints that support no hosted tools."""
     del model
     return ()
 
@@ -71,7 +71,7 @@ def get_tool_type(item: Any) -> str:
 
 
 def build_hosted_tool(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a provider-run tool in the form of the other tools."""
+    """Return a provider-run tool in the format of the other tools."""
     return {
         "name": item["type"],
         "description": "",
@@ -95,7 +95,7 @@ def convert_chat_tool(item: Any) -> Any:
 
 
 def list_custom_names(body: Mapping[str, Any]) -> list[str]:
-    """Return the names of the custom tools of a valid request."""
+    """Return the names of the custom tools in a valid request."""
     entries = body.get("tools")
     return [
         item[custom_tools.CUSTOM]["name"]

@@ -75,7 +75,7 @@ def store_items(
 
 
 def check_chat_room(branch: Branch, *, number: int) -> None:
-    """Raise `ChatFull` if the chat has no room for a number of messages."""
+    """Raise `ChatFull` if adding `number` messages would exceed the limit per chat."""
     if branch.last_seq + number > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
 
@@ -109,7 +109,7 @@ def store_item_images(rows: Sequence[Message], *, source: ItemSource) -> None:
 
 
 def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
-    """Store the files of new messages, and whether the chat now has cut documents."""
+    """Store the files of new messages, and mark the chat if it now has truncated documents."""
     for row, each in zip(rows, held, strict=True):
         for file in each.files:
             messages.store_message_file(row, file=file)
@@ -118,7 +118,7 @@ def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[I
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
-    """Check the texts of new user messages. Raises the refusals of `message_text.check_text`."""
+    """Check the text of new user messages. Raises the refusals of `message_text.check_text`."""
     for item in items:
         if item.role == "user" and item.text.strip():
             try:

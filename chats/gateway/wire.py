@@ -172,7 +172,7 @@ def format_tool_calls(reply: Reply, *, forms: Forms) -> list[dict[str, Any]]:
 
 
 def format_tool_call(call: Mapping[str, str], *, forms: Forms) -> dict[str, Any]:
-    """Return a call in the form of its tool: function or custom tool."""
+    """Return a call in the format for its kind of tool: function or custom tool."""
     own = read_extras(call.get("extra", "")).call
     inner = own.get("function")
     if call["name"] in forms:
@@ -235,13 +235,13 @@ class Form(Protocol):
         """Return the start of a stream."""
 
     def text(self, text: str, found: Logprobs = (), /) -> str:
-        """Return the stream events of a further text.
+        """Return the stream events for more text.
 
         `found`: its log probabilities, and those of earlier text that were missing.
         """
 
     def thoughts(self, text: str) -> str:
-        """Return the stream events of further reasoning."""
+        """Return the stream events for more reasoning."""
 
     def ending(self, reply: Reply) -> str:
         """Return the end of a stream, after all text and reasoning."""
@@ -283,7 +283,7 @@ class Chunks:
         return before, after
 
     def ending(self, reply: Reply) -> str:
-        """Return the last chunks of a reply: extra fields, calls, finish reason and end mark.
+        """Return the last chunks of a reply: extra fields, calls, finish reason and end marker.
 
         The usage is included if the client requested it.
         """

@@ -1,6 +1,6 @@
-"""The time of the live bus, which numbers its entries with it.
+"""The clock of the live bus, from which the ids of its entries are derived.
 
-Pages and change notices are compared by this time, so the clocks of the hosts need not agree.
+Pages and change notices are compared by its time, so the clocks of the hosts need not agree.
 """
 
 import time
@@ -42,7 +42,7 @@ class BusClock:
         return int(1000 * time.monotonic() + self.ahead_ms)
 
     def measure(self) -> None:
-        """Read the clock of the bus. Without an answer, the last reading stays."""
+        """Read the clock of the bus. If the bus does not answer, the last reading is kept."""
         # Other threads do not wait for this reading.
         self.measure_at = time.monotonic() + AWAY_SECONDS
         try:

@@ -1,8 +1,8 @@
-"""Commitments: values that replace a text in a record without revealing it.
+"""Commitments: values that replace text in a record without revealing it.
 
-A plain hash of a short text is not secret, because all short texts can be tried. A commitment is an
-HMAC-SHA-256 with a salt of 32 random bytes. The salt is stored with the text and deleted with it.
-Text and salt together prove the content. Without the salt, the text cannot be guessed.
+A plain hash does not keep short text secret, because all short strings can be tried. A commitment
+is an HMAC-SHA-256 with a salt of 32 random bytes. The salt is stored with the text and deleted with
+it. Text and salt together prove the content. Without the salt, the text cannot be guessed.
 """
 
 import hashlib
@@ -29,5 +29,5 @@ def compute_iterable_commitment(texts: Iterable[str], *, salt: str) -> str:
 
 
 def is_commitment_valid(committed: str, text: str, *, salt: str) -> bool:
-    """Return True if the commitment matches the text. Always False without the salt."""
+    """Return True if the commitment matches the text. Always False if the salt is empty."""
     return bool(salt) and hmac.compare_digest(committed, compute_commitment(text, salt=salt))

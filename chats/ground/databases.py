@@ -53,8 +53,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
-    "option_invalid": gettext_noop("its address has an option with an invalid value"),
-    "requirement_unmet": gettext_noop("it does not satisfy an option of its address"),
+    "option_invalid": gettext_noop("its URL has an option with an invalid value"),
+    "requirement_unmet": gettext_noop("it does not satisfy an option in its URL"),
     "not_permitted": gettext_noop("the user has no permission to connect"),
     "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),
@@ -114,7 +114,7 @@ def is_retryable_error(error: BaseException) -> bool:
 
 
 class _LastFailures:
-    """The last failures of this process: a write to a full disk, and a database connection."""
+    """The last failed write to a full disk and the last failed connection in this process."""
 
     full_at = float("-inf")
     unreachable: tuple[float, str] = (float("-inf"), "")
@@ -123,7 +123,7 @@ class _LastFailures:
 def is_full(error: BaseException | None) -> bool:
     """Return True if a full disk, here or on the database server, caused the error.
 
-    Then also records the time for `is_disk_full`. May write a small file to find out.
+    If so, also records the time for `is_disk_full`. May write a small file to find out.
     """
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None

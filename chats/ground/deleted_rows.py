@@ -1,7 +1,7 @@
 """Recognises errors about a row that another request deleted during this one.
 
-A view loads a row, and a function of the domain changes it later. Views need not expect that the
-row is gone then: the transaction is rolled back, and the request gets this refusal.
+A view loads a row, and a domain function changes it later. Views need not handle a row that is gone
+by then: the transaction is rolled back, and the request gets this refusal.
 """
 
 import re

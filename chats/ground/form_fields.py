@@ -8,7 +8,7 @@ from django.forms.fields import InvalidJSONInput
 
 
 class JSONTextField(forms.JSONField):
-    """A JSON field that is empty for null, and that refuses every text that is not valid JSON."""
+    """A JSON field that is empty for null, and that rejects input that is not valid JSON."""
 
     def to_python(self, value: Any) -> Any:
         """Return the value. Raises ValidationError, also for deep nesting and very long numbers."""
@@ -23,5 +23,5 @@ class JSONTextField(forms.JSONField):
         return InvalidJSONInput(data or "")
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text of the control; empty for null."""
+        """Return the text to show in the control; empty for null."""
         return "" if value is None else super().prepare_value(value)

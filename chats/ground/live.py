@@ -122,7 +122,7 @@ class Frame:
 
     @property
     def can_grow(self) -> bool:
-        """True for a piece of a text, which can be joined with the next piece."""
+        """True for a piece of text, which can be joined with the next piece."""
         return self.is_words or self.kind == "arguments"
 
     @property

@@ -63,7 +63,7 @@ RENAMED: Mapping[str, str] = {
         "{name} does not contain a list of chats. Export your chats again."
     ),
     "A text in {place} is larger than {limit} bytes.": (
-        "A text in {place} is larger than {limit} bytes. Shorten it."
+        "A string in {place} is larger than {limit} bytes. Shorten it."
     ),
     "There are too many entries in {place}.": (
         "There are too many entries in {place}. Remove some of them."
@@ -128,6 +128,51 @@ RENAMED: Mapping[str, str] = {
         "The tool server’s response does not follow the MCP protocol, or one message exceeds "
         "{mebibytes} MiB. Check that the address belongs to an MCP server and that the "
         "credential is valid, then read the definitions again."
+    ),
+    ("A text in {place} is larger than {limit} bytes. Shorten it."): (
+        "A string in {place} is larger than {limit} bytes. Shorten it."
+    ),
+    ("Chat {number} of {name} has no ID, or does not name a file in the archive."): (
+        "Chat {number} in {name} has no ID, or does not refer to a file in the archive."
+    ),
+    (
+        "Supported: UI messages (JSON or JSONL); bundles; exports of ChatGPT, Claude, DeepSeek, "
+        "Grok, Gemini (Takeout), Open WebUI and LibreChat; sessions of Claude Code, Codex, "
+        "opencode, pi, aider and llama.cpp; plain messages with role and content."
+    ): (
+        "Supported: UI messages (JSON or JSONL); bundles; exports from ChatGPT, Claude, "
+        "DeepSeek, Grok, Gemini (Takeout), Open WebUI and LibreChat; sessions from Claude Code, "
+        "Codex, opencode, pi, aider and llama.cpp; plain messages with role and content."
+    ),
+    ("it is a session of {program}"): ("it is a session from {program}"),
+    ("The file is an export of {product}, but was detected as {form}."): (
+        "This chat was exported from {product}, but the file was detected as {form}."
+    ),
+    (
+        "The archive has no file in a known format, such as `history.jsonl`, `account.json` or "
+        "`conversations.json`. {known}"
+    ): (
+        "The archive contains none of the known files, such as `history.jsonl`, `account.json` "
+        "or `conversations.json`. {known}"
+    ),
+    ("a name is missing"): ("a property name is missing"),
+    (
+        "The worker stopped {times} times while importing the same chat, often because of a lack "
+        "of memory. The chats below were imported. Upload the file again. If the import fails "
+        "again, tell your administrator."
+    ): (
+        "The worker stopped {times} times while importing the same chat, often because of a lack "
+        "of memory. The chats below were imported. Upload the file again. If the import fails "
+        "again, tell an operator."
+    ),
+    (
+        "The server lists more than {tools:,} tools, a tool without a name, or a definition of "
+        "more than {characters:,} characters. Configure the server to list fewer or shorter "
+        "tools, then read the definitions again."
+    ): (
+        "The server lists more than {tools:,} tools, a tool without a name, or a definition of "
+        "more than {characters:,} characters. Configure the server to list fewer tools or "
+        "shorter definitions, then read the definitions again."
     ),
 }
 # Stored sentences whose replacements need values that the rows do not have.

@@ -48,7 +48,7 @@ def render_english(sentence: str | Promise) -> str:
 def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
     """Return the columns of a stored sentence: English text, and template with values as JSON.
 
-    The JSON is empty for a sentence without values. A text of more than `longest` characters is
+    The JSON is empty for a sentence without values. A sentence of more than `longest` characters is
     truncated, and its JSON is then empty too.
     """
     text = sanitise_text(render_english(sentence))

@@ -36,7 +36,7 @@ def strip_line_signs(line: str) -> str:
 
 
 def sanitise_text(text: str) -> str:
-    """Replace NUL and lone surrogates in a text with U+FFFD.
+    """Replace NUL and lone surrogates in a string with U+FFFD.
 
     Surrogate pairs become one character.
     """
@@ -47,7 +47,7 @@ def sanitise_text(text: str) -> str:
 
 
 def sanitise_value(value: Any) -> Any:
-    """Return a JSON value in which all texts, object keys and numbers can be stored."""
+    """Return a JSON value in which all strings, object keys and numbers can be stored."""
     if isinstance(value, str):
         return sanitise_text(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -89,7 +89,7 @@ _DECODER = json.JSONDecoder(
 
 
 def replace_tagged_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
-    """Return a text with each tagged block replaced by `by`.
+    """Return text with each tagged block replaced by `by`.
 
     A block reaches from an opening tag to the next closing one of the same name.
     `tags` matches opening and closing tags with the groups `slash` and `name`. Runs in

@@ -45,5 +45,5 @@ def trace_span(
 
 
 def build_carrier() -> dict[str, str]:
-    """Return the current span for another thread or process. Empty without tracing."""
+    """Return the current span for another thread or process. Empty if tracing is off."""
     return _used[0].inject() if _used else {}

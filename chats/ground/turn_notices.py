@@ -8,7 +8,7 @@ import re
 from django.utils.translation import gettext, gettext_noop
 
 WAITING = gettext_noop("The call to the provider failed. Next attempt at {until} UTC.")
-CALLING = gettext_noop("Calling the tool {tool} of {server}…")
+CALLING = gettext_noop("Calling the tool {tool} on {server}…")
 _CALLING = re.compile(
     re.escape(CALLING).replace(r"\{tool\}", "(?P<tool>.+)").replace(r"\{server\}", "(?P<server>.+)")
 )

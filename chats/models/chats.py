@@ -299,7 +299,7 @@ class Message(Stored):
 
     @property
     def file_names(self) -> list[str]:
-        """The names of the files of a user's message. Images of API clients have none."""
+        """The names of the files in a user's message. Images of API clients have none."""
         if self.role != self.Role.USER:
             return []
         return [part["name"] for part in self.parts if part["type"] == "file" and part["name"]]

@@ -36,16 +36,16 @@ READING_FAILURES = {
         "The image has more than 50 million pixels. Attach a smaller one."
     ),
     "file_refused": gettext_noop(
-        "This instance’s virus scanner refused the file. Remove it from the message. If you "
-        "trust the file, ask your administrator."
+        "This instance’s virus scanner refused the file. Remove it from the message. If "
+        "you trust the file, ask an operator."
     ),
     "scanner_unavailable": gettext_noop(
         "This instance’s virus scanner does not answer, so the file was not read. Attach it "
         "again later."
     ),
     "worker_lost": gettext_noop(
-        "The server stopped several times while it read the file. Attach it again; if that fails,"
-        " tell your administrator."
+        "The server stopped several times while it read the file. Attach it again; if that "
+        "fails, tell an operator."
     ),
 }
 

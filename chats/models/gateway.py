@@ -81,7 +81,7 @@ class ReplyLogprobs(Stored):
 
     They are not part of the message. Until they are deleted, a day after the reply, a repeated
     request with the same Idempotency-Key and the retrieval of the response return them. They are
-    not kept longer, because those of one token can have 20 alternatives.
+    not kept longer, because one token can have 20 alternatives.
     """
 
     turn = models.OneToOneField(

@@ -35,7 +35,7 @@ class MemorySettings(Stored):
 
 
 class Preference(Stored):
-    """A preference of a user. Its text never changes; a new text is a new row."""
+    """A preference of a user. Its text never changes: a reworded preference is a new row."""
 
     class Slot(models.TextChoices):
         NAME = "name", gettext_lazy("Name")

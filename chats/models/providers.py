@@ -10,7 +10,7 @@ from contextpolicy.models.base import Stored
 
 
 class ProviderAccount(Stored):
-    """A model server: its address and its encrypted API key.
+    """A model server: its base URL and its encrypted API key.
 
     The key is never shown again; pages show only `key_last_four`.
     """

@@ -39,7 +39,7 @@ class PendingErasure(Stored):
 
 
 class KeptText(Stored):
-    """The previous value of a text that its owner replaced or deleted under a legal hold.
+    """The previous value of text that its owner replaced or deleted under a legal hold.
 
     Messages, preferences, summaries, states and teams keep their own earlier versions.
     """

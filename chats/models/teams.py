@@ -96,11 +96,14 @@ class Agent(Stored):
         HUMAN = "human", gettext_lazy("A person")
 
     class PromptForm(models.TextChoices):
-        MESSAGES = "messages", gettext_lazy("Messages, each in its own role")
-        CLAUDE = "claude-code", gettext_lazy("Claude: one text with tags")
-        CODEX = "openai-codex", gettext_lazy("Codex: one text with Markdown headings")
-        GEMINI = "google-gemini", gettext_lazy("Gemini: one text with headings in capitals")
-        PLAIN = "plain", gettext_lazy("Plain: one text with plain-text headings")
+        MESSAGES = "messages", gettext_lazy("Separate messages, each with its role")
+        CLAUDE = "claude-code", gettext_lazy("Claude: one block of text with tags")
+        CODEX = "openai-codex", gettext_lazy("Codex: one block of text with Markdown headings")
+        GEMINI = (
+            "google-gemini",
+            gettext_lazy("Gemini: one block of text with headings in capitals"),
+        )
+        PLAIN = "plain", gettext_lazy("Plain: one block of text with plain-text headings")
 
     version = models.ForeignKey(TeamVersion, on_delete=models.CASCADE, related_name="agents")
     place = models.PositiveIntegerField()

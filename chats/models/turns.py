@@ -258,9 +258,9 @@ class PromptText(Stored):
 class Receipt(Stored):
     """The record of one model call: its prompt and the reasons for its contents.
 
-    The row is written before the call and completed once after it. Call 0 of a step
-    extracts the chat state. Step 0 holds the calls after the turn: call 0 generates the
-    chat's title, calls from `INFERRING` on infer preferences, and the others are warm-ups.
+    The row is written before the call and completed once after it. Call 0 of a step extracts the
+    chat state. Step 0 contains the calls after the turn: call 0 generates the chat's title, calls
+    from `INFERRING` on infer preferences, and the others are warm-ups.
     """
 
     # Number of an auxiliary call, and of the step after the turn.

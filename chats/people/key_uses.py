@@ -1,7 +1,7 @@
-"""Notes uses of API keys later that the database was too busy to note at once.
+"""Records uses of API keys that could not be recorded at once because the database was busy.
 
-A request does not wait for the note. Without a later attempt, the only use of a key on a day would
-be missing in the audit log.
+Requests do not wait for this. Without a retry, the only use of a key on a day would be missing from
+the audit log.
 """
 
 import logging
@@ -22,7 +22,7 @@ Write = Callable[[], bool]
 
 
 class UnnotedUses:
-    """The uses of keys that this process still has to note, one for each key and day."""
+    """The uses of keys that this process still has to record, one for each key and day."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -30,7 +30,7 @@ class UnnotedUses:
         self.thread: threading.Thread | None = None
 
     def add(self, key_id: uuid.UUID, day: date, write: Write) -> None:
-        """Note a use later, in a thread. The oldest use of a key on a day is kept."""
+        """Schedule a use to be recorded in a thread. The oldest use per key and day is kept."""
         with self.lock:
             self.waiting.setdefault((key_id, day), (time.monotonic(), write))
             if self.thread is None:
@@ -38,7 +38,7 @@ class UnnotedUses:
                 self.thread.start()
 
     def run(self) -> None:
-        """Note the waiting uses, with retries, until none is left."""
+        """Record the pending uses, with retries, until none is left."""
         is_over = False
         while not is_over:
             time.sleep(AGAIN)
@@ -50,7 +50,7 @@ class UnnotedUses:
                     self.thread = None
 
     def note_all(self) -> None:
-        """Try to note each waiting use once. After an hour, give it up with a warning."""
+        """Try to record each pending use once. After an hour, drop it with a warning."""
         for use, (since, write) in list(self.waiting.items()):
             try:
                 is_recorded = write()

@@ -53,7 +53,7 @@ def begin_session(*, session: SessionBase, now: datetime) -> None:
 
 
 def can_continue_session(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
-    """Return True if the session is still valid. Then updates its last use.
+    """Return True if the session is still valid. If so, also update its last use.
 
     Staff sessions end when they have been idle for `STAFF_IDLE_SECONDS`. The last use is written at
     most every five minutes.

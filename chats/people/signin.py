@@ -187,7 +187,7 @@ def verify_identity(
 ) -> None:
     """Confirm the user's identity with their password, so that the session counts as fresh.
 
-    A user without a password gives a new sign-in link instead, which is then used. Raises
+    A user without a password enters a new sign-in link instead, which is then used up. Raises
     `NotConfirmed` and `LoginThrottled`, and `ReauthenticationRequired` without either proof.
     """
     if not password and not link:
@@ -210,9 +210,9 @@ def verify_identity(
 
 
 def sanitise_credential(text: str) -> str:
-    """Replace characters that databases reject. Other texts are returned unchanged.
+    """Replace characters that databases reject. Other strings are returned unchanged.
 
-    A text that was changed matches no stored name or password.
+    A changed string matches no stored name or password.
     """
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 

@@ -21,7 +21,7 @@ DEFAULTS = {CHOSEN: "", APPEARANCE: AccountSettings.Appearance.SYSTEM, LANGUAGE:
 
 @cache
 def list_time_zones() -> tuple[str, ...]:
-    """Return the names of the system's time zones of regions, such as `Europe/Paris`, sorted."""
+    """Return the names of the system's regional time zones, such as `Europe/Paris`, sorted."""
     names = zoneinfo.available_timezones()
     return tuple(sorted(name for name in names if "/" in name and not name.startswith("Etc/")))
 

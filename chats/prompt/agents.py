@@ -120,7 +120,7 @@ class Seen:
     `question` is None if the agent itself spoke last; an instruction then replaces it. `before`:
     the `seq` before which history ends. `steps`: the messages after the question. `opening`: the
     message that opened the round, if it is sent. `duplicate`: the `seq` of a message that the
-    newest one repeats; 0 without one.
+    newest one repeats; 0 if it repeats none.
     """
 
     question: engine.Message | None
@@ -209,7 +209,7 @@ def load_newest_seen(
 
 
 def is_interrupted_attempt(row: Message, *, viewer: Viewer) -> bool:
-    """Return True if a message has the tool calls of an agent's reply that an error interrupted."""
+    """Return True if a message is the viewer's own interrupted reply, with tool results."""
     if row.finish != Message.Finish.INCOMPLETE or not row.kept:
         return False
     is_own = (row.speaker or {}).get("roleId") == viewer.role_id

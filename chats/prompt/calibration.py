@@ -34,7 +34,8 @@ def update_model_factors(
     """Adjust a model's factors to the provider's token count. Return True if the call was used.
 
     `reported` is the usage in the receipt's format. Stopped and failed calls and short prompts are
-    not used, nor a call after whose composition another worker changed the factors.
+    not used. Neither is a call if another worker has changed the factors since its prompt was
+    composed.
     """
     if parse_reported_usage(reported) is None:
         return False

@@ -87,7 +87,7 @@ def plan_follow_ups(
 
 
 def is_inference_enabled(values: PolicyValues) -> bool:
-    """Return True if a policy allows inferred preferences and names a summary model."""
+    """Return True if a policy allows inferred preferences and sets a summary model."""
     allowed = values.preferences and values.inferred_preferences
     return allowed and bool(values.summarization_model)
 

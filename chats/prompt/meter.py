@@ -151,7 +151,7 @@ AFTER_NEXT_REPLY = gettext_lazy("compaction after the next reply")
 
 
 def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
-    """Return a sentence about the time at which older messages leave the prompt.
+    """Return a sentence that says when older messages will leave the prompt.
 
     Empty if that is far away or unknown.
     """

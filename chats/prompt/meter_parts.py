@@ -84,7 +84,7 @@ def describe_system_sources(outlook: Outlook) -> str:
 
 
 def describe_skills(outlook: Outlook) -> str:
-    """Return a text with the size of the skills in the system text, and how many are loaded.
+    """Describe the size of the skills in the system text, and how many are loaded.
 
     Empty if there are no skills in the system text.
     """
@@ -96,7 +96,7 @@ def describe_skills(outlook: Outlook) -> str:
 
 
 def describe_pins(outlook: Outlook) -> str:
-    """Return a text with the number of pinned messages that are sent outside the history."""
+    """Describe the number of pinned messages that are sent outside the history."""
     count = sum(1 for s in outlook.sent.segments if s.origin == "pin")
     if not count:
         return gettext("None")
@@ -131,9 +131,9 @@ def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
 
 
 def describe_left_out(outlook: Outlook, reason: str) -> str:
-    """Return a text with the range of the messages left out for a reason.
+    """Describe the range of the messages left out for a reason.
 
-    If there are several ranges, it has the number of messages instead. Empty if no messages are
+    If there are several ranges, returns the number of messages instead. Empty if no messages are
     left out.
     """
     found = [out for out in outlook.sent.left_out if out.reason == reason]
@@ -161,7 +161,7 @@ def describe_tail(outlook: Outlook) -> tuple[str, str]:
         return gettext("State"), gettext("Replaces the dialogue: {left}").format(left=left)
     names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
     found = [str(words) for name, words in TAIL_PARTS.items() if name in names]
-    words = join_items(found) or gettext("further text")
+    words = join_items(found) or gettext("other text")
     label = gettext("Date") if names == {"date"} else gettext("Background")
     return label, f"{words[0].upper()}{words[1:]}"
 

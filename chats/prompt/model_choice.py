@@ -232,7 +232,10 @@ def get_available_account(model: ModelSpec, *, to_embed: bool = False) -> Provid
 
 
 def get_model_account(model: ModelSpec, *, to_embed: bool = False) -> Account:
-    """Return a model's provider account with its key decrypted. Raises `ModelUnavailable`."""
+    """Return a model's provider account with its key decrypted.
+
+    Raises `ModelUnavailable` and `SecretUnreadable`.
+    """
     row = get_available_account(model, to_embed=to_embed)
     return Account(
         slug=row.slug,

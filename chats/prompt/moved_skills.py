@@ -1,8 +1,8 @@
-"""Skills whose loaded texts move from the history to the system text at a compaction.
+"""Skills whose loaded text moves from the history to the system text at a compaction.
 
 Loaded file parts move too. A compaction stores the slugs and keys of parts, so an undo restores the
-previous ones. A text stays in the system text until the next compaction; after that the model loads
-it again if needed.
+previous ones. Loaded text stays in the system text until the next compaction; after that the model
+loads it again if needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def find_moved_skills(
     counter: TokenCounter,
     before: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return the skills to move that messages with `after` < seq <= `to_seq` loaded.
+    """Return the skills to move: those loaded by messages with `after` < seq <= `to_seq`.
 
     Returns slugs of skills and keys of parts of their files. Skills that the chat no longer
     has are dropped, and so are the oldest if the texts exceed a tenth of the prompt limit.

@@ -93,7 +93,7 @@ class NextContext:
 class NextQuestion:
     """A message that is not sent yet: its text and uploaded files.
 
-    `unread`: files without a text, such as files that are still being read, are attached by name.
+    `unread`: files without text, such as files that are still being read, are attached by name.
     """
 
     text: str = ""
@@ -196,7 +196,7 @@ def build_context_entries(
 ) -> tuple[Mapping[str, tuple[TextEntry, ...]], Sequence[str]]:
     """Return pins and history as text entries, with notes about left-out messages.
 
-    Texts are cut according to the policy. Contains only texts of people and models. Tool
+    Texts are cut according to the policy. Contains only text written by people and models. Tool
     calls and results are left out, with a note.
     """
     listed: dict[str, list[TextEntry]] = {"pin": [], "history": []}

@@ -307,7 +307,7 @@ def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
 def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) -> Branch:
     """Return the branch with new files applied in memory. Stores nothing.
 
-    Once a chat has a document with a cut text, its prompts offer the tool that reads documents.
+    Once a chat has a truncated document, its prompts offer the tool that reads documents.
     """
     if not any(map(has_text, files)):
         return branch

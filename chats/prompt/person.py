@@ -100,7 +100,7 @@ def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime)
 
 
 def find_withhold_reason(chat: Chat, *, choice: ChosenModel) -> str:
-    """Return why the owner's other chats are withheld from the chat's model, or empty."""
+    """Return the reason why the owner's other chats are withheld from the model; empty if none."""
     allowed = choice.values.memory_providers
     if chat.temporary:
         return "temporary"
@@ -140,8 +140,7 @@ def format_preferences(
 ) -> str:
     """Return the active preferences of the branch's chat, one per line.
 
-    `is_plain`: only their texts, without introduction and slot names. Empty if there are
-    none.
+    `is_plain`: only their text, without introduction and slot names. Empty if there are none.
     """
     if settings is None or not memory_settings.is_noting(settings):
         return ""

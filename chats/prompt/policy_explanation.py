@@ -18,7 +18,7 @@ from contextpolicy.roles import find_person_by_name
 
 
 class NotThere(Refusal):
-    """A user, chat, agent or model that a parameter names does not exist."""
+    """The user, chat, agent or model in a parameter does not exist."""
 
     code = "not_there"
     status = 404

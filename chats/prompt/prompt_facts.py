@@ -322,7 +322,7 @@ def summary_and_window(
 ) -> tuple[engine.Summary | None, int]:
     """Return the published summary, and the `seq` up to which a window leaves out messages.
 
-    The `seq` is 0 if there is no window.
+    The summary is None if there is none. The `seq` is 0 if there is no window.
     """
     if active is None:
         return None, 0

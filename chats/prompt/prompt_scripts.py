@@ -1,4 +1,4 @@
-"""Measures the scripts of a prompt's texts, by which token counts are calibrated."""
+"""Measures the scripts in a prompt's text, because token counts are calibrated by script."""
 
 from collections.abc import Iterable, Iterator
 

@@ -104,7 +104,7 @@ def is_owner_renamed_since(receipt: Receipt) -> bool:
 
 
 def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
-    """Return the request of a rebuilt call, with the model's current limit and form.
+    """Return the request of a rebuilt call, with the model's current output limit and settings.
 
     Images are given as hashes, or as bytes if `with_images`, to compare the body with the request
     as sent.
@@ -248,7 +248,8 @@ class _Build:
     def stubbed(self, history: Sequence[engine.Message]) -> dict[int, frozenset[str]]:
         """Return the results that the prompt omitted, by the seq of their message.
 
-        Receipts of older versions name only the messages. The call ids are then found by the rules.
+        Receipts of older versions contain only the messages. The call ids are then found by the
+        rules.
         """
         noted = parse_stub_notes(self.receipt.notes)
         if None not in noted.values():
@@ -291,7 +292,7 @@ class _Build:
         return Block((segment,), (WireMessage(role, self.text(segment)),))
 
     def tail(self, segments: Sequence[Segment], maker: Maker) -> tuple[Block, ...]:
-        """Return the tail, which comes before the question: one message, or segments of a text."""
+        """Return the tail, which comes before the question: one message, or text segments."""
         if isinstance(maker, TextMaker):
             return tuple(self.kept(segment) for segment in segments)
         return (self.joined(segments, "user", maker),) if segments else ()

@@ -32,8 +32,8 @@ FAULTS = {
         "This prompt cannot be rebuilt, because part of its text is no longer stored."
     ),
     "differs": gettext_noop(
-        "The prompt rebuilt from stored data differs from the prompt as sent. A message, a "
-        "text or the receipt was changed outside the product. Verify the audit log."
+        "The prompt rebuilt from stored data differs from the prompt as sent. A message, "
+        "other text or the receipt was changed outside the product. Verify the audit log."
     ),
 }
 BodyCheck = Literal["same", "options", "unknown"]
@@ -145,7 +145,7 @@ def build_sent_lines(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> 
 def align_messages(
     old: Sequence[WireMessage], new: Sequence[WireMessage]
 ) -> Iterator[tuple[Kind, WireMessage, int | None]]:
-    """Yield the messages of two requests in order, with the index of those in the new one."""
+    """Yield the messages of two requests in order, with their index in the new one, or None."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag != "equal":
@@ -176,7 +176,7 @@ def format_request_message(message: WireMessage, *, hides: bool, by: str | None 
 
 
 def build_body_json(found: Rebuilt) -> str:
-    """Return the request body as JSON, in the form that was sent if that is known.
+    """Return the request body as JSON: the variant that was sent if it is known, else the default.
 
     Hashes replace images.
     """
@@ -184,16 +184,16 @@ def build_body_json(found: Rebuilt) -> str:
 
 
 def select_sent_body(made: Iterator[str], known: str) -> str:
-    """Return the rebuilt body with the recorded hash, or the default form if none has it."""
+    """Return the rebuilt body with the recorded hash, or the default variant if none has it."""
     default = next(made)
     forms = chain([default], made) if known else ()
     return next((text for text in forms if compute_text_ref(text) == known), default)
 
 
 def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
-    """Yield the body in each form that the server may require, the default form first.
+    """Yield each variant of the body that may have been sent, the default first.
 
-    The adapter detects the form at run time and remembers it only in memory.
+    The adapter detects the variant at run time and remembers it only in memory.
     """
     request = reconstruction.request_of(found, with_images=with_images)
     is_anthropic = _is_anthropic(found)
@@ -206,9 +206,9 @@ def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterat
 
 
 def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
-    """Yield a request's body in each form that its server may require, the default form first.
+    """Yield each variant of a request's body that its server may require, the default first.
 
-    The forms with lower limits of output tokens come last, because there are many.
+    The variants with lower output limits come last, because there are many.
     """
     most = request.max_output_tokens
     if is_anthropic:

@@ -96,11 +96,11 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
 def recreate_message_text(
     message: Message, segment: Row, *, values: PolicyValues, sources: SegmentSources
 ) -> SentText:
-    """Return the text of a message as a segment sent it, to the agent of the sources if there is
-    one.
+    """Return the text of a message as a segment sent it.
 
-    A cut is a pure function of the message, the limit and the policy's style, so it can be
-    recreated. An erased message has no text.
+    If the sources have an agent, it is the text as sent to that agent. A cut is a pure function of
+    the message, the limit and the policy's style, so it can be recreated. An erased message has no
+    text.
     """
     wires, whole = recreate_wire_messages(message, segment, values=values, sources=sources)
     return SentText(format_wire_messages(wires), whole)

@@ -42,7 +42,8 @@ MESSAGES_ABSENT = gettext_noop(
 DIFFERS = "differs from its stored messages"
 MATCHED = gettext_noop("Messages that equal their commitments in the audit log or the sent prompts")
 NOT_COMPARABLE = gettext_noop(
-    "Messages of older versions that could not be compared, because no sent prompt contained them"
+    "Messages stored by older versions that could not be compared, because no sent prompt "
+    "contained them"
 )
 NOT_BUILT = gettext_noop("Prompts that could not be rebuilt, so their messages were not compared")
 
@@ -99,9 +100,9 @@ def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
 
 
 def store_reading_position(last: int) -> None:
-    """Store the position after which the next run continues.
+    """Store the position at which the next run continues.
 
-    `last` is the first 63 bits of a chat id.
+    `last`: the first 63 bits of the current chat's id, plus 1.
     """
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 

@@ -81,7 +81,7 @@ class NoModelsOffered(Refusal):
 
 
 class AlreadyConnected(Refusal):
-    """Another account has this address. Edit that account instead."""
+    """Another account has this base URL. Edit that account instead."""
 
     code = "already_connected"
     status = 409
@@ -110,7 +110,7 @@ class UnknownKind(Refusal):
 
 
 class KeyNotPlain(Refusal):
-    """The key contains characters that a header cannot hold."""
+    """The key contains characters that are not allowed in a header."""
 
     code = "invalid_key"
     status = 422

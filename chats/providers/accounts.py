@@ -96,7 +96,7 @@ def update_server(
     actor: str,
     now: datetime,
 ) -> ProviderAccount:
-    """Change a connected server after a successful call to its address.
+    """Change a connected server after a successful call to its URL.
 
     An empty key keeps the stored one. Raises PackageMissing, NameTooLong, AddressRefused,
     AlreadyConnected, KeyNotPlain, ServerRefused, NoModelsOffered and SecretUnreadable; then nothing
@@ -146,7 +146,7 @@ def save_provider_account(
     api_key: str = "",
     forget_key: bool = False,
 ) -> ProviderAccount:
-    """Store a new or changed account. `values` holds fields of `ACCOUNT_FIELDS`.
+    """Store a new or changed account. `values` contains fields of `ACCOUNT_FIELDS`.
 
     A stored key is never sent to another server: a change of scheme, host or port clears it, unless
     a new key is given. Raises AddressRefused and KeyNotPlain.
@@ -252,7 +252,7 @@ def check_server_kind(kind: str) -> str:
 
 
 def check_server_url(base_url: str, *, kind: str) -> CheckedUrl:
-    """Return the address if this instance may call it. Empty means Anthropic's own address.
+    """Return the URL if this instance may call it. An empty URL means Anthropic's own.
 
     Raises AddressRefused.
     """
@@ -296,9 +296,9 @@ def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> 
 
 
 def _place(base_url: str) -> tuple[str, str | None, int | None]:
-    """Return scheme, host and port of an address.
+    """Return scheme, host and port of a URL.
 
-    Nothing is checked, because an old address may be refused now.
+    Nothing is checked, because an old URL may be refused now.
     """
     parts = urlsplit(base_url)
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)

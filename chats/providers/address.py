@@ -1,8 +1,8 @@
 """SSRF protection: decides which addresses of providers, tool servers and webhooks may be called.
 
-There are two checks, because a name may resolve differently later. `check_base_url` checks the
-address that an operator typed. `check_addresses` checks the resolved addresses at each connection,
-and the caller connects to exactly those.
+There are two checks, because a name may resolve differently later. `check_base_url` checks the URL
+that was entered. `check_addresses` checks the resolved addresses at each connection, and the caller
+connects to exactly those.
 """
 
 import ipaddress
@@ -97,7 +97,7 @@ class AddressRefused(Refusal):
 
 
 def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
-    """Check an address as typed, without DNS.
+    """Check a URL as typed, without DNS.
 
     `allowed_private` holds `host:port` entries as in the URL. Only these may be local, private or
     plain http. Raises AddressRefused.
@@ -151,7 +151,7 @@ def check_addresses(
 
 
 def is_private(url: str, *, allowed_private: Collection[str]) -> bool:
-    """Return True if an allowed address is on this host or in a private network.
+    """Return True if an allowed URL is on this host or in a private network.
 
     A host name counts as private if an operator listed it. It is not resolved.
     """

@@ -62,9 +62,9 @@ class AnthropicProvider(HttpProvider):
         return MessageReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
-        """Send the request. If its output limit exceeds the model's, retry once with that.
+        """Send the request. If its output limit exceeds the model's, retry once with the model's.
 
-        Stores the limit only if it opened a response: an error can repeat text of a client.
+        Stores the limit only if the retry succeeded: an error can repeat text from a client.
         """
         known = request.known.get("most_output")
         most = self._output_limits.get(request.model) or (known if isinstance(known, int) else None)

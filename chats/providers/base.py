@@ -38,8 +38,9 @@ ErrorCode = Literal[
 class ContextFacts:
     """Numbers about the reduction of a call's context, which the demo model describes.
 
-    `summary_range` and `left_out` name messages by `seq`, both ends included; `left_out` holds
-    (from, to, reason). `cut` counts the messages that were shortened. Tokens are local tokens (≈).
+    `summary_range` and `left_out` identify messages by `seq`, both ends included; `left_out`
+    contains (from, to, reason). `cut` counts the messages that were shortened. Tokens are local
+    tokens (≈).
     """
 
     messages_sent: int

@@ -1,4 +1,4 @@
-"""The ids of tool calls in the forms that servers accept.
+"""The ids of tool calls in the formats that servers accept.
 
 A chat keeps the id that the server of a call gave it. After a change of the model, another server
 may refuse it: OpenAI above 40 characters, Bedrock with other characters, Mistral and its templates
@@ -31,7 +31,7 @@ _OTHER = re.compile(
 
 
 def format_call_id(call_id: str, *, form: IdForm) -> str:
-    """Return the id of a call or a result in a form. The same id always gives the same text."""
+    """Return the id of a call or a result in a format. The same id always gives the same string."""
     if _FITS[form].fullmatch(call_id):
         return call_id
     digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
@@ -39,7 +39,7 @@ def format_call_id(call_id: str, *, form: IdForm) -> str:
 
 
 def has_other_ids(messages: Iterable[WireMessage], *, form: IdForm) -> bool:
-    """Return True if a form changes the id of a call or of a result."""
+    """Return True if a format changes the id of a call or of a result."""
     return any(
         format_call_id(call_id, form=form) != call_id
         for message in messages
@@ -51,9 +51,10 @@ def has_other_ids(messages: Iterable[WireMessage], *, form: IdForm) -> bool:
 def find_required_form(
     error: str, *, form: IdForm, messages: Iterable[WireMessage]
 ) -> IdForm | None:
-    """Return the form that a server's error asks for.
+    """Return the format that a server's error asks for.
 
-    None if the error is not about ids, or if this form changes none. `form`: the one that was sent.
+    None if the error is not about ids, or if this format changes none. `form`: the one that was
+    sent.
     """
     needed: IdForm
     if _NINE.search(error):

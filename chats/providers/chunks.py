@@ -193,7 +193,7 @@ class WholeMessage:
             self._by_delta.add("tool_calls")
 
     def missing(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the missing parts of a message, in the form of a delta."""
+        """Return the missing parts of a message, as a delta."""
         texts = {
             "content": coerce_text(message.get("content")),
             "thoughts": extract_delta_reasoning(message),
@@ -311,7 +311,7 @@ def coerce_mapping(value: object) -> Mapping[str, Any]:
 def coerce_text(value: object) -> str:
     """Return text given as a string, or as the list of parts that some servers send.
 
-    Any other value gives an empty text.
+    Returns an empty string for any other value.
     """
     if isinstance(value, str):
         return value
@@ -358,7 +358,7 @@ def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
 def _add_uncounted_tokens(report: UsageReport, *, usage: Mapping[str, Any]) -> UsageReport:
     """Return the usage with the tokens that only the server's total contains.
 
-    These are the thoughts of xAI's and Gemini's models, or the tokens of the cache.
+    These are reasoning tokens (xAI's and Gemini's models) or cached tokens.
     """
     total = parse_token_count(usage.get("total_tokens")) or 0
     more = total - report.input_tokens - report.output_tokens

@@ -42,7 +42,7 @@ def discard_piece(_kind: str, _piece: str, _offset: int, _logprobs: str = "") ->
 
 
 class SayCall(Protocol):
-    """Forwards a piece of a call: its place among the calls, the call so far, more arguments."""
+    """Forwards a piece of a call: its position among the calls, the call so far, more arguments."""
 
     def __call__(self, place: int, call: "PartialToolCall", piece: str, /) -> None: ...
 
@@ -52,7 +52,7 @@ def discard_call_piece(_place: int, _call: "PartialToolCall", _piece: str) -> No
 
 
 class Growing:
-    """A text that grows piece by piece, with its length in code points."""
+    """Text that grows piece by piece, with its length in code points."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []

@@ -76,7 +76,7 @@ def build_demo_reply(request: ProviderRequest) -> str:
 
 
 def is_own_account(text: str) -> bool:
-    """Return True if a text is the demo model's description of its context."""
+    """Return True if the text is the demo model's description of its context."""
     return text.startswith(OPENING)
 
 
@@ -146,7 +146,7 @@ def _first_words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape Markdown characters in a text.
+    """Escape Markdown characters.
 
     Only closing brackets are escaped, because a backslash before an opening bracket starts a
     formula.

@@ -34,7 +34,7 @@ def build_demo_state(task: StateTask) -> str:
 
 
 def _find_values(text: str, name: str, schema: Mapping[str, object]) -> list[object]:
-    """Return the valid values that a text gives for a field, in order."""
+    """Return the valid values for a field in the text, in order."""
     read = _READ.get(str(schema.get("type")))
     if read is None:
         return []

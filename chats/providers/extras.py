@@ -13,8 +13,8 @@ GROWING = ("text", "summary")
 def merge_values(known: Any, piece: Any) -> Any:
     """Merge a streamed piece into a value.
 
-    Objects are merged, with the texts of `GROWING` joined. Lists are appended. Any other value is
-    replaced, unless the piece is None or empty.
+    Objects are merged, with the strings in the fields of `GROWING` joined. Lists are appended. Any
+    other value is replaced, unless the piece is None or empty.
     """
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
@@ -31,7 +31,7 @@ def merge_values(known: Any, piece: Any) -> Any:
 
 
 class TextPieces(list[str]):
-    """A text that arrives in many pieces, which are joined once at the end."""
+    """Text that arrives in many pieces, which are joined once at the end."""
 
 
 def extend_field(name: str, known: Any, piece: Any) -> Any:

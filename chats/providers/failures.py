@@ -202,7 +202,7 @@ def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
 def _codes(error: Mapping[str, Any]) -> list[str]:
     """Return the error's own codes, the most specific first.
 
-    Leaves out the code of a text that is too long, if it is not a text of the prompt: a shorter
+    Leaves out the code for text that is too long if that text is not part of the prompt: a shorter
     prompt would not help.
     """
     codes = [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]

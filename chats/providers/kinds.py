@@ -38,5 +38,5 @@ def require_kind(kind: str) -> None:
 
 
 def strip_api_version(base_url: str) -> str:
-    """Return an address without the trailing version that OpenAI-style addresses have."""
+    """Return a URL without the trailing API version that OpenAI-style URLs have."""
     return base_url.rstrip("/").removesuffix("/v1")

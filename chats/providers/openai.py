@@ -82,8 +82,8 @@ class OpenAIProvider(HttpProvider):
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
         """Send the request. If the server rejects an option, adapt the request and retry.
 
-        Stores an adaptation only if it opened a response: an error can repeat text of a client, and
-        later requests are of other users.
+        Stores an adaptation only if the retry succeeded: an error can repeat text from a client,
+        and later requests are from other users.
         """
         known = self._dialects.get(request.model) or _Dialect(**request.known)  # type: ignore[arg-type]  # checked values
         dialect = known
@@ -148,7 +148,7 @@ def _adapt_dialect(
 ) -> _Dialect:
     """Return the dialect without the option that the error names, or unchanged.
 
-    Errors about images in tool results have many forms, so any rejection counts as one.
+    Errors about images in tool results vary widely, so any rejection counts as one.
     """
     # Servers report the errors of chat templates with any status.
     form = find_required_form(body, form=dialect.id_form, messages=request.messages)

@@ -3,7 +3,7 @@
 A policy may reserve more tokens for the reply than a model can write. Most servers then refuse the
 request and name the model's limit.
 
-A learned limit applies to all users of the account, and an error can repeat text of a client. So
+A learned limit applies to all users of the account, and an error can repeat text from a client. So
 only the usual limits of models count, and adapters store one only after the server accepted it.
 """
 

@@ -30,7 +30,7 @@ _ADAPTERS = {
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccountValue:
-    """The address and key of a model server. `repr` leaves out the key, which is plain text."""
+    """The URL and key of a model server. `repr` leaves out the key, which is plain text."""
 
     slug: str
     kind: Kind
@@ -50,7 +50,7 @@ _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] =
 def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
     """Return the provider of an account for the running event loop.
 
-    Equal values of account and timeouts return the same provider.
+    Returns the same provider for equal account values and timeouts.
     """
     kept = _providers.setdefault(asyncio.get_running_loop(), {})
     key = (account, timeouts)

@@ -13,7 +13,7 @@ _SLUG = r"^small-model(-\d+)?$"
 
 
 def find_small_model_url() -> str:
-    """Return the address of the local small model; empty if it is connected or not running.
+    """Return the URL of the local small model; empty if it is connected or not running.
 
     The server is not called, because right after the start it may not answer yet.
     """

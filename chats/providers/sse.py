@@ -93,7 +93,7 @@ class EventParser:
         return self._add_data(value) if name in (b"data", b"error") else []
 
     def _add_data(self, value: bytes) -> list[bytes]:
-        """Add a line of data. Return the event before it, if that is complete."""
+        """Add a line of data. Return the event before it if it is complete. Raises LineTooLong."""
         ended = self._dispatch() if self._is_next(value) else []
         self._data.append(value)
         self._data_size += len(value) + 1

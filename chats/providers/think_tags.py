@@ -149,7 +149,7 @@ def is_outside_sentence(tag: re.Match[str], *, before: str, after: str) -> bool:
 
 
 def match_opening(text: str) -> tuple[str, int] | None:
-    """Return the closing tag for the opening tag at the start of a text.
+    """Return the closing tag for the opening tag at the start of the text.
 
     Also returns the position after the opening tag. None if the text does not start with one.
     """
@@ -161,7 +161,7 @@ def match_opening(text: str) -> tuple[str, int] | None:
 
 
 def is_start_of_opening(text: str) -> bool:
-    """Return True if a text can be the start of an opening tag."""
+    """Return True if the text can be the start of an opening tag."""
     return is_start_of_tag(text, _OPENINGS) or _BEGUN.match(text) is not None
 
 
@@ -172,7 +172,7 @@ def is_start_of_tag(text: str, tags: Iterable[str]) -> bool:
 
 
 def strip_partial_closing(text: str) -> str:
-    """Return a text without a partial closing tag at its end, and the spaces before that."""
+    """Return text without a partial closing tag at its end, and without the spaces before that."""
     sizes = range(min(max(map(len, _TAGS.values())), len(text)), 0, -1)
     size = next((n for n in sizes if is_start_of_tag(text[-n:], _TAGS.values())), 0)
     return text[: len(text) - size].rstrip()
@@ -189,14 +189,14 @@ def list_openings(text: str) -> set[str]:
 
 
 def strip_leading_space(text: str) -> str:
-    """Return a text without leading whitespace and byte order marks."""
+    """Return text without leading whitespace and byte order marks."""
     leading = _LEADING_SPACE.match(text)
     return text[leading.end() :] if leading else text
 
 
 @dataclass(slots=True)
 class CodePosition:
-    """Whether the end of a growing text is inside code.
+    """Tracks whether the end of growing text is inside code.
 
     `is_block`: in an open code block. `is_inline`: after an odd number of backticks on its line.
     """

@@ -154,7 +154,7 @@ def _parse_index(value: object) -> int | None:
 
 
 def is_object(text: str) -> bool:
-    """Return True if a text is a JSON object."""
+    """Return True if the text is a JSON object."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

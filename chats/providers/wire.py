@@ -148,7 +148,7 @@ def move_result_images(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str,
 
 
 def open_loop(messages: Sequence[WireMessage]) -> int:
-    """Return the index after the newest user message; 0 without one.
+    """Return the index after the newest user message; 0 if there is none.
 
     Only from there on can a tool loop be open.
     """
@@ -157,7 +157,7 @@ def open_loop(messages: Sequence[WireMessage]) -> int:
 
 
 def has_unclean_names(request: ProviderRequest) -> bool:
-    """Return True if the name of a called tool is sent in another form."""
+    """Return True if the name of a called tool is changed when it is sent."""
     calls = (call for message in request.messages for call in message.tool_calls)
     return any(clean_tool_name(call.name, request) != (call.name or NAMELESS) for call in calls)
 

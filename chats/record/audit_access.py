@@ -47,7 +47,8 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason needs 10 to 300 characters and five letters or digits, three of them different."""
+    """The reason is shorter than 10 or longer than 300 characters, or contains fewer than five
+    letters or digits, or fewer than three different ones."""
 
     code = "reason_needed"
     sentence = gettext_noop(
@@ -65,9 +66,10 @@ class ReadingNotOpen(Refusal):
     code = "reading_not_open"
     status = 403
     sentence = gettext_noop(
-        "You have not opened this chat for reading, or your 30-minute access has ended. Give a "
-        "reason first, with POST /api/v1/audit/readings or on the page of any call of this chat. "
-        "If this instance requires a second auditor, another auditor must approve the request."
+        "You have not opened this chat for reading, or your 30-minute access has ended. "
+        "Give a reason first, with POST /api/v1/audit/readings or on the page of any call "
+        "in this chat. If this instance requires a second auditor, another auditor must "
+        "approve the request."
     )
 
 
@@ -159,7 +161,8 @@ def list_open_readings(
 def find_last_role_loss(*, user: int, now: datetime) -> int:
     """Return the id of the ledger entry of a user's last role loss within 30 minutes.
 
-    0 if there is none. Losing the role ends all open readings; regaining it does not restore them.
+    0 if there is none. Deactivation and the loss of superuser status count too. Such a loss ends
+    all open readings; regaining the role does not restore them.
     """
     rows = AuditEvent.objects.filter(
         type__in=("role.changed", "user.changed"),
@@ -198,7 +201,8 @@ def list_reading_requests(
 ) -> list[ReadingRequest]:
     """Return the requests that wait for a second auditor, newest first: of one chat, or of all.
 
-    A repeated request for the same chat replaces the earlier one.
+    A repeated request for the same chat replaces the earlier one. Empty unless the instance
+    requires two people.
     """
     if not settings.TWO_PERSONS:
         return []
@@ -299,8 +303,8 @@ def note_read(
 ) -> None:
     """Record that a prompt is about to be displayed or downloaded.
 
-    `call` names the receipt or the compaction of the prompt; `form` is the file format, empty for
-    display.
+    `call` identifies the receipt or the compaction of the prompt; `form` is the file format, empty
+    for display.
     """
     kind = "content.downloaded" if form else "content.read"
     data = {**call, **({"form": form} if form else {})}

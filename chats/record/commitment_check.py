@@ -171,7 +171,7 @@ class LedgerClaims:
         self.bodies |= event.data.get("bodies", {})
 
     def is_erased(self, pk: uuid.UUID) -> bool:
-        """Return True if an entry names this receipt or summary as erased.
+        """Return True if an entry lists this receipt or summary as erased.
 
         Before returning False, reads the entries again: the erasure may be newer than the last
         read.
@@ -185,14 +185,14 @@ class LedgerClaims:
 
 
 def collect_erased_ids(data: Mapping[str, Any]) -> set[str]:
-    """Return the receipts and summaries that an erasure entry names."""
+    """Return the ids of the receipts and summaries that an erasure entry lists."""
     return {*data.get("receipts", ()), *data.get("summaries", ())}
 
 
 def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
     """Yield a sentence for each ledger entry about erasure marks from before an upgrade.
 
-    The entry names calls and summaries that were marked as erased without a separate event, so they
+    The entry lists calls and summaries that were marked as erased without a separate event, so they
     cannot be compared.
     """
     rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)

@@ -1,6 +1,6 @@
 """Records in the ledger which receipts an erasure marked, in the chain of each affected chat.
 
-Verification accepts a mark only if an event in the receipt's own chain names it.
+Verification accepts a mark only if an event in the receipt's own chain lists the receipt.
 """
 
 import uuid
@@ -34,7 +34,7 @@ class ErasureMarks:
         self.by_chat[chat_id].append(str(receipt_id))
 
     def take(self, chat_id: uuid.UUID) -> list[str]:
-        """Remove and return up to `MOST` receipts of a chat, to be named in its certificate."""
+        """Remove and return up to `MOST` receipts of a chat, to be listed in its certificate."""
         marked = self.by_chat.pop(chat_id, [])
         if marked[MOST:]:
             self.by_chat[chat_id] = marked[MOST:]

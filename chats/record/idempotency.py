@@ -23,7 +23,7 @@ DELETED_AT_ONCE, MOST_STATEMENTS = 1_000, 20
 
 
 class InvalidIdempotencyKey(Refusal):
-    """The `Idempotency-Key` does not have 1 to 255 printable ASCII characters."""
+    """The `Idempotency-Key` is not a string of 1 to 255 printable ASCII characters."""
 
     code = "invalid_idempotency_key"
     status = 400

@@ -44,7 +44,7 @@ def detect_media_type(data: bytes) -> str:
 
 
 def build_image_name(image: MessageImage) -> str:
-    """Return the name of an image as a file. Its ending is that of the media type."""
+    """Return the name of an image as a file. Its extension matches the media type."""
     return f"{image.sha256[:12]}.{image.media_type.removeprefix('image/')}"
 
 
@@ -137,7 +137,7 @@ def has_changed_image(row: Message) -> bool:
 
 
 def load_prompt_images(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:
-    """Return a prompt's images as data URLs by hash, limited to images of its chat."""
+    """Return a prompt's images as data URLs by hash, limited to images from its chat."""
     images = (part.image for wire in wires for _, part in wire.images)
     wanted = {image.sha256 for image in images if image is not None and image.sha256}
     if not wanted:

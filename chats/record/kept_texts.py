@@ -1,8 +1,8 @@
-"""Keeps the previous value of a text that is replaced or deleted under a legal hold.
+"""Keeps the previous value of text that is replaced or deleted under a legal hold.
 
 Call `keep_chat_text`, `keep_personal_text` or `keep_folder_name` in the transaction of the change,
 after locking the row. Without a hold they store nothing. `read_kept_text` records the auditor's
-reason before it returns a text. A due job calls `erase_due`.
+reason before it returns the text. A due job calls `erase_due`.
 """
 
 import uuid
@@ -24,7 +24,7 @@ ERASED_AT_ONCE = 500
 
 
 def keep_chat_text(kind: str, text: str, *, chat: Chat, actor: str, now: datetime) -> None:
-    """Keep a text of a chat, if a hold covers the chat or its owner."""
+    """Keep text from a chat, if a hold covers the chat or its owner."""
     held = holds.lock_held_targets(now=now)
     if text and held.covers(owner_id=chat.owner_id, chats=[chat.pk]):
         store_kept_text(kind, text, owner_id=chat.owner_id, chat_id=chat.pk, actor=actor, now=now)
@@ -37,7 +37,10 @@ def keep_personal_text(owner_id: int, text: str, *, actor: str, now: datetime) -
 
 
 def keep_folder_name(folder: Folder, *, actor: str, now: datetime) -> None:
-    """Keep a folder's name if a hold covers its owner: one row, or else one row per held chat."""
+    """Keep a folder's name under a legal hold.
+
+    Stores one row if the hold covers the owner, otherwise one row for each held chat in the folder.
+    """
     held = holds.lock_held_targets(now=now)
     of_chats: list[uuid.UUID | None] = [None]
     if not held.covers(owner_id=folder.owner_id):

@@ -169,7 +169,7 @@ class DigestClaim:
 
 
 class TurnReply(NamedTuple):
-    """The reply of a turn as named by the event that ended the turn."""
+    """The reply of a turn, as recorded in the event that ended the turn."""
 
     key: str
     place: int
@@ -323,9 +323,10 @@ def find_chat_fault(chat_id: uuid.UUID, claims: MessageClaims) -> MessageCompari
 
 
 def find_added_message(chat_id: uuid.UUID, claims: MessageClaims) -> str:
-    """Return a message that an event should name but does not; empty if there is none.
+    """Return the id of a message that should be in an event but is not; empty if there is none.
 
-    The steps of a turn are named when it ends. A message of an older version has no commitment.
+    The steps of a turn are recorded when it ends. A message from an older version has no
+    commitment.
     """
     rows = claims.unnamed
     if not rows:

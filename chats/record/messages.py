@@ -39,9 +39,9 @@ RESULTS = ("parts", "contains_files", "token_count", "counter_version", "salt", 
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file of a new message: its id, its part, and an image's bytes for models.
+    """A file attached to a new message: its id, its part, and an image's bytes for models.
 
-    The id is None if no file is stored, for example for an image of an API client.
+    The id is None if no file is stored, for example for an image from an API client.
     """
 
     file_id: uuid.UUID | None
@@ -227,7 +227,7 @@ def append_step(
     """Store one assistant message at the end of the branch, in the caller's transaction.
 
     `kept`: later prompts contain it although it is incomplete. `speaker` and `addressees` are set
-    for a team's agents. The caller holds the turn, has locked the chat, and saves its
+    for a team's agents. The caller holds the turn's lease, has locked the chat, and saves its
     `accepted_count` afterwards.
     """
     branch = turn.branch
@@ -339,7 +339,7 @@ def add_results(message: Message, *, results: Sequence[Part], counter: TokenCoun
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
-    """Store the message's token count, so that prompt sizes can be summed from rows."""
+    """Set the message's token count if it is missing or outdated. The caller saves the message."""
     if message.token_count is None or message.counter_version != counter.version:
         counted = count_parts_tokens(message.parts, role=message.role, counter=counter)
         message.token_count, message.counter_version = counted

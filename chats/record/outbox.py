@@ -113,7 +113,7 @@ def store_event_deliveries(event: AuditEvent, **_signal: Any) -> None:
 
 @receiver(ledger.checkpointed)
 def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
-    """Store the deliveries of a checkpoint: the note itself, which contains no text of people."""
+    """Store the deliveries of a checkpoint: the note itself, which contains no user text."""
     subscribers = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
     data = {
         "origin": checkpoint.origin.name,
@@ -203,7 +203,7 @@ def _select_policy_data(data: Data) -> Data:
 
 
 def _build_question_events(data: Data) -> list[tuple[str, Data]]:
-    """Return the events of the messages that a turn begins with; none for a stored question."""
+    """Return the events for the messages that a turn begins with; none for a stored question."""
     question = data.get("message")
     ids = _list_new_messages(data)
     if DIGEST in data and question is not None:

@@ -126,7 +126,7 @@ def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
 
 
 def sweep_passthrough(*, now: datetime) -> int:
-    """End up to 100 calls of dead processes. Return the count, calls that failed included."""
+    """End up to 100 calls of dead processes. Return the count, including failures."""
     rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - get_longest_call())
     lost = list(rows.order_by("pk")[:100])
     for row in lost:
@@ -140,5 +140,5 @@ def sweep_passthrough(*, now: datetime) -> int:
 
 
 def get_longest_call() -> timedelta:
-    """Return the maximum duration of a call. An older one has lost its process."""
+    """Return the maximum duration of a call. The process of an older open call has died."""
     return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

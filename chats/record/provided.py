@@ -54,7 +54,7 @@ def load_provided(
 
     `zone` is the time zone of the messages' dates. `keep` is the id of the newest message if it
     must be included. The built-in provider is used if the policy's provider is missing, fails, or
-    returns foreign messages.
+    returns messages that are changed, out of order or not on the branch.
     """
 
     def built_in(*notes: str) -> ProvidedHistory:
@@ -111,7 +111,7 @@ def query_provider(
 ) -> list[engine.Message]:
     """Return the provider's messages.
 
-    Raises `ProviderRefused` if messages were changed or are out of order.
+    Raises `ProviderRefused` if messages are changed, out of order or not on the branch.
     """
     chosen = list(provider.get_history(query))
     seqs = [message.seq for message in chosen]

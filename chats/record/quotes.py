@@ -81,7 +81,7 @@ KEYS = ("text", "arguments", "content")
 
 
 def strip_quote_marks(text: str) -> str:
-    """Return a text without Markdown quote marks and with single spaces."""
+    """Return text without Markdown quote marks and with single spaces."""
     return " ".join(_MARKS.sub("", text).split())
 
 

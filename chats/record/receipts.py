@@ -97,7 +97,7 @@ def seal_old_receipt(pk: uuid.UUID) -> str:
 
 
 def derive_stored_digest(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
-    """Return the digest by which a text of a prompt is stored.
+    """Return the digest under which a text in a prompt is stored.
 
     A chat's own text is stored separately for each chat, so that erasing it affects no other chat.
     """

@@ -49,7 +49,7 @@ CLASSES: tuple[tuple[_TokenType, str], ...] = (
 
 
 def render_code_figure(code: str, language: str) -> str:
-    """Return the HTML figure of one code block. `language`: the fence's; its case is ignored."""
+    """Return the HTML figure of one code block. `language`: as in the fence, in any case."""
     name = language.lower()
     body = highlight_code(code, name) if is_suited(code, name) else escape(code)
     return (

@@ -89,7 +89,7 @@ def extract_plain_text(token: Token) -> str:
 
 
 def leave_out_picture(_path: str) -> str:
-    """Return no address."""
+    """Return an empty path, so that the picture is left out."""
     return ""
 
 
@@ -131,7 +131,7 @@ def resolve_links(
 ) -> list[Token]:
     """Return inline tokens with each link and picture resolved.
 
-    A link without an address becomes text. A picture without an address is left out.
+    A link without a URL becomes text. A picture without a URL is left out.
     """
     made: list[Token] = []
     is_dropped = False
@@ -153,7 +153,7 @@ def resolve_links(
 
 
 def extract_match_excerpt(text: str, question: str, *, around: int = 90) -> list[tuple[str, bool]]:
-    """Return the part of a text around the first match, as pieces (text, is_match).
+    """Return the part of the text around the first match, as pieces (text, is_match).
 
     Without a match, return the beginning of the text.
     """

@@ -1,7 +1,7 @@
 """Emphasis next to letters and punctuation of scripts without spaces.
 
 In CommonMark, `**` can close after punctuation only before a space or more punctuation.
-Chinese, Japanese and Korean texts have neither there, so `**「大事」**です` would
+Chinese, Japanese and Korean text has neither there, so `**「大事」**です` would
 show its asterisks. Next to wide characters, marks may open and close; elsewhere
 CommonMark's rule applies.
 """

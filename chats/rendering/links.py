@@ -1,7 +1,7 @@
 """Renders links in untrusted Markdown: web and mail addresses only, with the host.
 
-A reply could disguise a link's target, or leak a chat through an image address that is fetched
-without a click. Therefore the host is shown next to each link, and images become links.
+A reply could disguise a link's target, or leak a chat through an image URL that is fetched without
+a click. Therefore the host is shown next to each link, and images become links.
 """
 
 import re
@@ -48,14 +48,14 @@ def get_link_target(url: str) -> str:
 
 
 def link_bare_urls(state: StateCore) -> None:
-    """Turn addresses in plain text into links."""
+    """Turn web URLs in plain text into links."""
     for block in state.tokens:
         if block.type == "inline" and block.children and "://" in block.content:
             block.children = list(linkify_tokens(state.md, block.children))
 
 
 def linkify_tokens(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens, with text outside of links split around addresses."""
+    """Yield the tokens, with text outside of links split around URLs."""
     depth = 0
     for token in tokens:
         depth += token.nesting if token.type in {"link_open", "link_close"} else 0
@@ -83,10 +83,10 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
 
 
 def match_address(text: str) -> str:
-    """Return the address at the start of a text.
+    """Return the web URL at the start of the text.
 
     It ends before wide punctuation and quotation marks other than ASCII. The host also ends before
-    letters of another script, because Chinese and Japanese texts have no space after an address.
+    letters of another script, because Chinese and Japanese text has no space after a URL.
     """
     end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
     start = text.index("://") + 3
@@ -105,7 +105,7 @@ def match_address(text: str) -> str:
 
 
 def is_end(char: str) -> bool:
-    """Return True if a character cannot be part of an address."""
+    """Return True if a character cannot be part of a URL."""
     if char.isascii():
         return False
     category = unicodedata.category(char)
@@ -125,7 +125,7 @@ def get_letter_script(char: str) -> str:
 
 
 def strip_trailing_marks(address: str) -> str:
-    """Return the address without trailing punctuation that belongs to the sentence."""
+    """Return the URL without trailing punctuation that belongs to the sentence."""
     while address and (
         address[-1] in ".,;:!?*_~"
         or (not address[-1].isascii() and unicodedata.category(address[-1])[0] == "P")

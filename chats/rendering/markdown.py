@@ -42,8 +42,8 @@ DIRECTED = frozenset(
 def render_markdown(text: str) -> str:
     """Return a message text as sanitised HTML.
 
-    Texts above 64,000 characters, or nested more than 20 levels deep, are returned as escaped plain
-    text with a notice. No text is dropped.
+    Text of more than 64,000 characters, or nested more than 20 levels deep, is returned as escaped
+    plain text with a notice. Nothing is dropped.
     """
     # A lone surrogate cannot be encoded, neither for the sanitizer nor for the response.
     text = text.encode("utf-8", "replace").decode("utf-8")

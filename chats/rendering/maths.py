@@ -159,7 +159,7 @@ def has_code_span(state: StateInline, start: int, stop: int) -> bool:
 
 
 def find_code_spans(text: str) -> list[int]:
-    """Return the start positions of the code spans in a text, in order."""
+    """Return the start positions of the code spans in the text, in order."""
     places: dict[int, list[int]] = {}
     for run in RUN.finditer(text):
         places.setdefault(len(run[0]), []).append(run.start())
@@ -187,8 +187,8 @@ def find_next_dollar(text: str, start: int, most: int) -> int:
 def is_between_dollars(text: str, start: int, stop: int) -> bool:
     """Return True if the text between two single dollar signs is a formula.
 
-    In Chinese and Japanese, a formula may follow a character without a space. There, a text with
-    wide characters between two dollar signs is taken for words between two prices.
+    In Chinese and Japanese, a formula may follow a character without a space. There, text that
+    contains wide characters between two dollar signs is taken for words between two prices.
     """
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False

@@ -256,7 +256,7 @@ def compute_state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
 
 
 def describe_chat_change(before: str, after: str) -> str:
-    """Describe the change of a chat between two state tokens. Empty without a change.
+    """Describe the change of a chat between two state tokens. Empty if nothing has changed.
 
     Also empty for tokens of different chats.
     """
@@ -282,7 +282,7 @@ def parse_last_seq(token: str) -> int:
 def diff_prompts(found: Preview) -> tuple[list[str], bool]:
     """Return the diff lines of both exact prompts, and whether the diff was truncated.
 
-    Prompts of more than `MOST_CHARACTERS` together give no lines and True.
+    If the prompts together have more than `MOST_CHARACTERS`, returns no lines and True.
     """
     sides = (found.now.outlook, found.proposed.outlook)
     before, after = (format_prompt_lines(side.sent.messages) if side else [] for side in sides)

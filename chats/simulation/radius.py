@@ -278,7 +278,7 @@ def compare_page(
 
 
 def serialize_changed_chat(found: EvaluatedChat) -> dict[str, Any]:
-    """Return the id and numbers of a changed chat, in the form that is stored."""
+    """Return the id and numbers of a changed chat, in the format that is stored."""
     return {
         "chat": str(found.chat.pk),
         "refuses": found.would_refuse,

@@ -60,7 +60,7 @@ class Sampled:
     """The result of a sample: counts, and the share of all chats in use with its interval.
 
     `low` and `high` bound the share that changes, with 95 % confidence. They are equal if the
-    sample holds every chat in use. `worst`: the chats that change most.
+    sample contains every chat in use. `worst`: the chats that change most.
     """
 
     in_use: int
@@ -162,7 +162,7 @@ def log_failed_comparison(pk: Any, error: Exception) -> None:
 def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> EvaluatedChat | None:
     """Compose the next prompt of a chat under both policies, and discard its text.
 
-    None if the chat was deleted.
+    None if a preview does not support the chat, for example because it was deleted.
     """
     chat = find_previewable_chat(pk)
     if chat is None:

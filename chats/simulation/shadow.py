@@ -261,9 +261,9 @@ def build_comparison_key(side: Side) -> tuple[object, ...]:
 def build_text_key(
     segments: Sequence[Sequence[Any]], *, values: PolicyValues
 ) -> tuple[object, ...]:
-    """Return the texts and forms that a policy gives a prompt, as far as they can be compared.
+    """Return the comparable text and formatting that a policy adds to a prompt.
 
-    `segments` have the format of a receipt. Texts of people are left out, because they may have
+    `segments` have the format of a receipt. Text written by users is left out, because it may have
     changed since the turn.
     """
     system = [(row[1], row[5]) for row in segments if row[0] == "system" and row[1] != "chat"]

@@ -31,9 +31,10 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """You have 20 open streams (`STREAMS_PER_USER`), or the server has 2,000. Close one first.
+    """You have 20 open streams (`STREAMS_PER_USER`), or the server has too many. Close one first.
 
-    The limit of each process of the server is `STREAMS_PER_INSTANCE`.
+    Each web process counts its own streams. `STREAMS_PER_INSTANCE` limits those of all users to
+    2,000.
     """
 
     code = "too_many_streams"
@@ -118,7 +119,7 @@ class EventStream(Generic[T]):
         self.ping_at = now + PING_SECONDS
 
     async def next_text(self) -> str:
-        """Return the next text to send, possibly empty.
+        """Return the next piece of the stream to send, possibly empty.
 
         Raises `StreamEnded` when the stream has to end, and CancelledError.
         """
@@ -171,7 +172,7 @@ async def stream_events(
     greeting: str = "",
     farewell: Callable[[], str] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of one event stream. Texts for users are in `language`.
+    """Yield the bytes of one event stream. Text for users is in `language`.
 
     The greeting is sent even if the user has too many streams. `farewell` returns the last event
     for clients that do not understand `server.restarting` and `server.resume`.

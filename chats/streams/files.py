@@ -18,7 +18,7 @@ SANDBOX_POLICY = (
 
 
 def build_text_download(text: str, *, name: str, kind: str) -> HttpResponse:
-    """Return a text as a download. Disables caching."""
+    """Return text as a download. Disables caching."""
     response = HttpResponse(text, content_type=kind)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "no-store"

@@ -235,7 +235,7 @@ class TurnFollower:
     def more_thoughts(self, text: str, offset: int) -> list[Update]:
         """Return an update with reasoning that continues what was sent, and move its position.
 
-        Empty without new reasoning, or if this viewer does not receive it.
+        Empty if there is no new reasoning, or if this viewer does not receive it.
         """
         if not text or not self.with_thoughts:
             return []

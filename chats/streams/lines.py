@@ -1,7 +1,7 @@
 """Streams a list to API clients as JSON lines, read in parts as the client consumes them.
 
-Between parts it holds only the position, but no connection or transaction. A list that is cut off
-ends with an error line that contains the cursor of the remainder.
+Between parts, it keeps only the position, without an open connection or transaction. A list that is
+cut off ends with an error line that contains the cursor of the remainder.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Streams a turn as UI message chunks, version 1: the protocol of the AI SDK's `useChat`.
 
 Each event is one JSON chunk; the last is `[DONE]`. All steps of a turn belong to one assistant
-message, whose id is the turn's. The protocol cannot take text back: a text that a new attempt
-replaces is closed, and a `data-discarded` chunk names it.
+message, whose id is the turn's. The protocol cannot retract text: if a new attempt replaces text,
+its part is closed, and a `data-discarded` chunk identifies it.
 
 A turn that waits for consent to tool calls ends the stream with the requests. The client's answer
 opens another one, which continues the client's message.
@@ -379,7 +379,7 @@ def build_notice(sentence: str) -> Chunk:
 
 
 def build_file_chunk(part: Mapping[str, Any]) -> Chunk:
-    """Return the chunk of a file of the reply, such as an image in a tool result."""
+    """Return the chunk for a file in the reply, such as an image in a tool result."""
     return {"type": "file", "url": part["url"], "mediaType": part["mediaType"]}
 
 

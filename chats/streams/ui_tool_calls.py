@@ -37,8 +37,8 @@ Chunk = Mapping[str, object]
 class SentCall:
     """One call of the running step, and its chunks that the client has.
 
-    `place` and `beginning` name the reply that the pieces belong to: a new attempt of the step can
-    use the same id for another call.
+    `place` and `beginning` identify the reply that the pieces belong to: a new attempt of the step
+    can use the same id for another call.
     """
 
     call_id: str
@@ -76,7 +76,7 @@ class SentCall:
     def add_missing(self, part: Mapping[str, Any]) -> list[Chunk]:
         """Return the chunks of a complete call, without the input and result that are known.
 
-        An input that differs from that of an earlier attempt comes again, with its result.
+        An input that differs from that of an earlier attempt is sent again, with its result.
         """
         made = build_tool_chunks(part, has_call=self.is_known)
         given = None if self.is_known else made.pop(0)
@@ -127,7 +127,7 @@ class LiveCalls:
     async def begin(
         self, frame: Frame, *, known: Collection[str], read: Callable[..., Any]
     ) -> list[Chunk]:
-        """Begin a call. A second call of the reply with the same id comes with the stored step."""
+        """Begin a call. A second call with the same id is sent with the stored step."""
         call_id, name = json.loads(frame.text)
         call = self.calls.get(call_id)
         if self.find(frame, place=frame.place) or (call and call.beginning >= frame.beginning):
@@ -148,7 +148,7 @@ class LiveCalls:
         return [{"type": "tool-input-start", "toolCallId": call_id, "toolName": name}]
 
     def add_arguments(self, call: SentCall, frame: Frame) -> list[Chunk]:
-        """Return more of the arguments. After a gap, the rest comes with the stored step."""
+        """Return more of the arguments. After a gap, the rest is sent with the stored step."""
         piece = frame.text[call.length - frame.offset :] if frame.offset <= call.length else ""
         if not piece:
             return []
@@ -169,7 +169,7 @@ class LiveCalls:
         return chunks
 
     async def end(self, call: SentCall, frame: Frame, *, read: Callable[..., Any]) -> list[Chunk]:
-        """Return the result of a call. Empty if the client has no input of it."""
+        """Return the result of a call. Empty if the client does not have its input."""
         if not call.is_running:
             return []
         content = frame.text

@@ -69,8 +69,9 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """The message has over 50 recipients, or a role id, a name or a recipient is invalid: it needs
-    1 to 200 printable characters.
+    """The message has over 50 recipients, or a role id, name or recipient is invalid.
+
+    Each of these needs 1 to 200 printable characters.
     """
 
     code = "invalid_speaker"
@@ -237,7 +238,7 @@ def find_message_limit(chat: Chat) -> int:
 def check_words(said: TeamMessage, *, limit: int) -> None:
     """Check speaker and text. Raises `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`.
 
-    An empty text is valid.
+    Empty text is valid.
     """
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
     if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_speaker_name, names)):
@@ -249,7 +250,7 @@ def check_words(said: TeamMessage, *, limit: int) -> None:
 
 
 def is_speaker_name(text: str) -> bool:
-    """Return True if a text is a valid speaker name."""
+    """Return True if the text is a valid speaker name."""
     return len(text) <= LONGEST_NAME and names.is_allowed_name(text)
 
 
@@ -382,7 +383,7 @@ def cut_notice(task: str, *, kept: str) -> str:
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
     """Store the task unchanged and send its signal. The ledger records `numbers`.
 
-    A replaced task is kept as the policy says (`kept_texts`). None removes the task.
+    Under a legal hold, the replaced task is kept (`kept_texts`). None removes the task.
     """
     before = lock_chat_for_writing(chat.pk).team_task or ""
     if before != (task or ""):

@@ -118,8 +118,9 @@ def check_team_draft(
     if small:
         warnings.append(
             gettext(
-                "The window of {names} is smaller than the {n} replies of a round. They see the "
-                "message that started the round, but not every reply."
+                "The window of {names} is smaller than the {n} replies in a round. An "
+                "agent with this window sees the message that started the round, but not "
+                "every reply."
             ).format(names=join_items(small), n=draft.hop_limit)
         )
     if notice := cut_notice(draft.task, kept=team.cut_team_task(draft.task)):
@@ -223,7 +224,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
         )
     if agent.prompt_form not in Agent.PromptForm.values:
         raise InvalidTeam(
-            gettext_noop("Choose a prompt form for {name}: {known}."),
+            gettext_noop("Choose a prompt format for {name}: {known}."),
             param=f"{param}.prompt_form",
             name=agent.name,
             known=", ".join(Agent.PromptForm.values),
@@ -271,8 +272,8 @@ def load_draft_policies(
     """Return the policies of the agents by slug. Raises `InvalidTeam`.
 
     Only policy editors can add new ones; policies that the team already has stay allowed. With
-    two-person approval, a second person must assign the policy of an author to a `shared` team. If
-    the policy locks or erases something, this applies to any team.
+    two-person approval, the author of a policy cannot add it to a `shared` team, nor to any team if
+    it locks or erases something.
     """
     wanted = {agent.policy for agent in draft.agents if agent.policy}
     usable = ContextPolicy.objects.filter(slug__in=wanted, retired=False, current__isnull=False)

@@ -61,7 +61,7 @@ class SnapshotRefused(Refusal):
 
 
 def export_team_snapshot(*, chat: Chat, now: datetime) -> dict[str, object]:
-    """Return the chat's messages and task as a snapshot; erased messages have an empty text.
+    """Return the chat's messages and task as a snapshot; erased messages have empty text.
 
     Queued messages are not included. Raises `SnapshotTooLarge`.
     """

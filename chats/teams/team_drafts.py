@@ -65,9 +65,9 @@ def build_version_draft(version: TeamVersion) -> TeamDraft:
 
 
 def choose_prompt_form(agent_type: str) -> str:
-    """Return the prompt form of an agent type.
+    """Return the prompt format for an agent type.
 
-    Separate messages without a type, plain text for a type without its own form.
+    Without a type, this is separate messages; for a type without its own format, plain text.
     """
     if not agent_type:
         return Agent.PromptForm.MESSAGES

@@ -52,7 +52,7 @@ HEADERS = frozenset(
 class ToolServerFailed(Refusal):
     """A tool server could not be used. `code` is one of `SENTENCES`.
 
-    `most`: the limit in bytes that applied to each message of the server.
+    `most`: the limit in bytes that applied to each message from the server.
     """
 
     status = 502
@@ -116,9 +116,9 @@ SENTENCES: Mapping[str, str] = {
         "in the policies that allow this one."
     ),
     "too_many_tools": gettext_noop(
-        "The server lists more than {tools:,} tools, a tool without a name, or a definition of "
-        "more than {characters:,} characters. Configure the server to list fewer or shorter tools, "
-        "then read the definitions again."
+        "The server lists more than {tools:,} tools, a tool without a name, or a "
+        "definition of more than {characters:,} characters. Configure the server to list "
+        "fewer tools or shorter definitions, then read the definitions again."
     ),
     "tool_command_missing": gettext_noop(
         "This tool server’s command is not in the setting TOOL_COMMANDS. Add it to the setting "
@@ -223,7 +223,7 @@ async def call_server_tool(
 async def call_session_tool(
     client: "Client", *, name: str, arguments: Mapping[str, Any]
 ) -> CallOutput:
-    """Call a tool of an open session. An error that the server answers is a result.
+    """Call a tool of an open session. An error returned by the server is a result.
 
     Raises the errors of the package and of its transport, if there is no response.
     """
@@ -329,7 +329,7 @@ async def list_session_tools(client: "Client") -> list[DescribedTool]:
 
 
 def describe_tool(tool: Any) -> DescribedTool:
-    """Return a listed tool in the form that administrators approve. Raises ToolServerFailed."""
+    """Return a listed tool in the format that administrators approve. Raises ToolServerFailed."""
     stated = (
         tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
     )
@@ -346,7 +346,7 @@ def describe_tool(tool: Any) -> DescribedTool:
 
 
 def clean_json(value: Any) -> Any:
-    """Return a JSON value whose texts can be stored in every database."""
+    """Return a JSON value whose strings can be stored in every database."""
     if isinstance(value, str):
         return sanitise_text(value)
     if isinstance(value, Mapping):

@@ -102,5 +102,5 @@ def format_block(block: Any) -> str:
 
 
 def count_decoded_bytes(data: str) -> int:
-    """Return the number of bytes that a base64 text stands for."""
+    """Return the number of bytes that a base64 string encodes."""
     return len(data) * 3 // 4 - data[-2:].count("=")

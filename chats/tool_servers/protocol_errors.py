@@ -1,4 +1,4 @@
-"""Errors of the protocol of tool servers (JSON-RPC): answers of a server, or a lost response.
+"""Errors in the protocol of tool servers (JSON-RPC): sent by a server, or a lost response.
 
 The package `mcp` reports a lost or unreadable response with the same class as an error that the
 server sent. After such a loss, it is unknown whether a call was carried out.
@@ -33,9 +33,9 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def format_server_error(error: BaseException) -> str | None:
-    """Return the text of an error that the server answered, with its code and its data.
+    """Return the text of an error that the server sent, with its code and its data.
 
-    None for all other errors, also those that the package makes if a response is lost.
+    None for all other errors, including those that the package raises if a response is lost.
     """
     code, message, data = read_error_data(error)
     if code is None or message.startswith(PACKAGE_MESSAGES.get(code, ())):
@@ -47,7 +47,7 @@ def format_server_error(error: BaseException) -> str | None:
 
 
 def read_error_data(error: BaseException) -> tuple[int | None, str, Any]:
-    """Return the code, the message and the data of a JSON-RPC error. Others have the code None."""
+    """Return the code, message and data of a JSON-RPC error. The code is None for other errors."""
     data = getattr(error, "error", None)
     code, message = getattr(data, "code", None), getattr(data, "message", None)
     if not isinstance(code, int) or not isinstance(message, str):

@@ -1,4 +1,4 @@
-"""The texts for models about calls to tools of tool servers, always in English."""
+"""Messages to models about calls to tools of tool servers, always in English."""
 
 import secrets
 
@@ -123,10 +123,10 @@ def format_failure(code: str, *, is_unknown: bool) -> str:
 
 
 def find_denial(content: str) -> str:
-    """Return the code of `DENIALS` that a text for the model states, or an empty text.
+    """Return the code in `DENIALS` for a message to the model, or an empty string.
 
-    The result of a server begins with a label, so it is never such a text. Texts of older versions
-    do not say what to do.
+    A result from a server begins with a label, so it never equals such a message. Messages from
+    older versions do not say what to do.
     """
     texts = {format_failure(code, is_unknown=False): code for code in DENIALS}
     texts |= {NOT_CALLED.format(reason=REASONS[code]): code for code in DENIALS}

@@ -47,7 +47,7 @@ class CommandUnknown(Refusal):
 
 
 def check_tool_server(*, transport: str, url: str, command: str) -> str:
-    """Return the address of a server if this instance may call it. Empty for a local process.
+    """Return the URL of a server if this instance may call it. Empty for a local process.
 
     Raises AddressRefused and CommandUnknown.
     """
@@ -68,11 +68,11 @@ def save_tool_server(
     credential: str = "",
     forget: bool = False,
 ) -> ToolServer:
-    """Store a new or changed server. `values` holds fields of `FIELDS`.
+    """Store a new or changed server. `values` contains fields of `FIELDS`.
 
-    A changed address or command may lead to another server. It therefore withdraws the approval of
-    all tools and clears the credential, unless a new one is given. `forget` clears only the
-    credential. Raises AddressRefused, CommandUnknown and KeyNotPlain.
+    A changed URL or command may lead to another server. It therefore withdraws the approval of all
+    tools and clears the credential, unless a new one is given. `forget` clears only the credential.
+    Raises AddressRefused, CommandUnknown and KeyNotPlain.
     """
     key = strip_api_key(credential)
     with transaction.atomic():
@@ -109,7 +109,7 @@ def save_tool_server(
 
 
 def build_server_access(server: ToolServer) -> ServerAccess:
-    """Return the address and the credential of a server. Raises SecretUnreadable."""
+    """Return the URL or command of a server, and its credential. Raises SecretUnreadable."""
     key = server.encrypted_key
     return ServerAccess(
         transport=server.transport,

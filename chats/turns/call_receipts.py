@@ -23,7 +23,7 @@ WORKER = "worker"
 
 
 class PromptOutdated(Exception):
-    """The prompt contains a text that was erased or withdrawn after it was composed."""
+    """The prompt contains text that was erased or withdrawn after the prompt was composed."""
 
 
 @transaction.atomic

@@ -28,7 +28,7 @@ MOST_DIGITS = 19
 
 
 class ConsentIsOver(Refusal):
-    """The request for consent was answered or has expired, or the reply has ended."""
+    """The request for consent was already answered or has expired, or the reply has ended."""
 
     code = "consent_is_over"
     status = 409

@@ -71,5 +71,5 @@ def find_first_text(texts: Iterable[str]) -> str:
 
 
 def remove_tagged_blocks(text: str) -> str:
-    """Return a text without the tagged blocks that clients add, such as `<system-reminder>`."""
+    """Return the text without the tagged blocks that clients add, such as `<system-reminder>`."""
     return replace_tagged_blocks(AROUND.sub("", text), tags=TAGS).strip()

@@ -36,7 +36,7 @@ def record_turn_started(
 
 
 def describe_reply(reply: Message | None) -> dict[str, Any]:
-    """Return the fields of a turn's last event that name its reply. Empty without a reply."""
+    """Return the fields that identify the reply in a turn's last event; empty without a reply."""
     return {"reply": str(reply.pk), "seq": reply.seq} if reply is not None else {}
 
 
@@ -45,8 +45,8 @@ def record_attempt_end(
 ) -> None:
     """Record the end of a turn's attempt with its model calls and replies.
 
-    `kind` is the event's type. `more`: additional fields for the event. A model call that is in no
-    such event is reported by the verification.
+    `kind` is the event's type. `more`: additional fields for the event. The ledger's verification
+    reports a model call that no such event contains.
     """
     ledger.record_event(
         kind,

@@ -1,4 +1,4 @@
-"""Stores the document excerpts of a question before the first call."""
+"""Stores the document excerpts that match a question, before the first model call."""
 
 from collections.abc import Collection
 

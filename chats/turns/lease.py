@@ -1,6 +1,6 @@
-"""The lease of a turn: claim, renew, release. Each write of a worker carries its token.
+"""The lease of a turn: claim, renew, release. Each write by the worker carries its token.
 
-A claim creates a new random token (fencing), so writes of a worker that was presumed dead match no
+A claim creates a new random token (fencing), so writes by a worker that was presumed dead match no
 row. All times come from the database, the one clock that all workers share.
 """
 
@@ -121,7 +121,7 @@ def renew_leases(*, leases: Sequence[Lease]) -> list[Heartbeat]:
 def save_partial_texts(*, texts: Sequence[Partial]) -> list[Heartbeat]:
     """Save each partial text and return each turn's state.
 
-    Skips turns that were asked to stop, and texts of an earlier step or restart.
+    Skips turns that were asked to stop, and text from an earlier step or restart.
     """
     return [
         Heartbeat.OURS

@@ -136,7 +136,7 @@ async def shrink_prompt(
 
 
 async def discard_call(attempt: AttemptState, call: ModelCall, overflow: ProviderError) -> None:
-    """Close the receipt of a call whose reply is discarded, and remove its text from pages."""
+    """Close the receipt of a call whose reply is discarded, and remove that reply from pages."""
     was_shown = call.is_useful
     call.error = overflow
     await attempt.close_receipt(call)
@@ -182,8 +182,8 @@ async def create_call_receipt(
 ) -> tuple[uuid.UUID, built_prompt.Prompt]:
     """Create the receipt of the next call, and return its id and prompt. Cancels a running search.
 
-    If the opening created the receipt of the first call, its id is returned. An outdated prompt is
-    composed again. Raises `PromptOutdated` if that does not help.
+    If opening the turn already created the receipt of the first call, returns that receipt's id. An
+    outdated prompt is composed again, up to twice. Raises `PromptOutdated` if it is still outdated.
     """
     attempt.cancel_search()
     opening, attempt.opening = attempt.opening, None

@@ -52,7 +52,11 @@ def schedule_inference(chat: Chat, *, now: datetime) -> None:
 
 
 def can_save_preferences(chat: Chat) -> bool:
-    """Return False if a chat is temporary, or if its setting or its folder's excludes memory."""
+    """Return True if preferences from a chat may be saved.
+
+    False for a temporary chat, and for a chat that its own or its folder's setting excludes from
+    memory.
+    """
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id is None:

@@ -111,9 +111,9 @@ def lock_chat_of_lost_turn(turn: Turn) -> Chat | None:
 def store_lost_reply(
     turn: Turn, *, chat: Chat | None, status: str, now: datetime
 ) -> Message | None:
-    """Store the calls of a turn that ended without a worker as its reply.
+    """Store the calls of a turn that ended without a worker as the turn's reply.
 
-    None if it started no call. `chat`: the locked chat. None: the turn started no call.
+    None if it started no call. `chat`: the locked chat; if None, the turn started no call.
     """
     if chat is None:
         return None

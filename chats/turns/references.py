@@ -115,8 +115,8 @@ async def look_up(
 ) -> ChosenReferences:
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
-    `room`, `sent`, `cut` and `seq` select excerpts of the chat itself, see
-    `prompt.tail.TailRequired`. The reason is `failed` or one of those of
+    `room`, `sent`, `cut` and `seq` select excerpts of the chat itself (see
+    `prompt.tail.TailRequired`). The reason is `failed` or a reason from
     `memory.search.references.choose_references`. If embeddings could not be used, `by_words`
     contains the reason.
     """
@@ -194,7 +194,7 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return the embedding of a text. It is empty without a text or an embedding model.
+    """Return the embedding of a text; empty if there is no text or no embedding model.
 
     If the model cannot be used, the embedding is empty and `note` is the reason: `breaker`,
     `provider` (the policy does not allow it), `late`, `down`, or the code of a missing package.

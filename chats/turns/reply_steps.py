@@ -1,8 +1,8 @@
 """Stores the steps of turns as messages.
 
-An interrupted step is stored with a result for each of its calls to tool servers: the one that
-arrived, that the outcome is unknown, or that the tool was not called. Later prompts contain it,
-because the model would call the tools again otherwise.
+An interrupted step is stored with a result for each of its calls to tool servers: the result that
+arrived, or a note that the outcome is unknown or that the tool was not called. Later prompts
+contain these results, because the model would call the tools again otherwise.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def store_step(
 
 
 def store_lost_step(turn: Turn, *, chat: Chat, finish: str, now: datetime) -> Message | None:
-    """Store the calls of a turn that ends without a worker as its reply, and return it.
+    """Store the calls of a turn that ends without a worker as the turn's reply; return the reply.
 
     None if it started no call. The caller has locked the chat and the turn, saves `Turn.reply`, and
     then ends the open calls.
@@ -63,7 +63,7 @@ def store_lost_step(turn: Turn, *, chat: Chat, finish: str, now: datetime) -> Me
 
 
 def has_started_calls(turn: Turn) -> bool:
-    """Return True if the turn's current step is stored and started a call of a tool server."""
+    """Return True if the turn's current step is stored and started a call to a tool server."""
     started = ToolCall.objects.filter(turn=turn, step=turn.step, attempt__gt=0)
     return started.exists() and tool_steps.find_tool_step(turn) is not None
 
@@ -102,7 +102,7 @@ def add_call_results(
 
 
 def format_call_outcome(row: ToolCall | None, *, turn: Turn, code: str, left: str) -> str:
-    """Return the result of a call for the model. `row` is None if it was not reached.
+    """Return the result of a call for the model. `row` is None if the call was not reached.
 
     `code`: why a call of this attempt did not end. `left`: why a call was not started.
     """
@@ -115,7 +115,7 @@ def format_call_outcome(row: ToolCall | None, *, turn: Turn, code: str, left: st
 
 
 def build_result_part(call: Mapping[str, Any], *, content: str) -> dict[str, str]:
-    """Return the part of a message that has the result of a call."""
+    """Return the message part that contains the result of a call."""
     return {
         "type": "tool_result",
         "call_id": call["call_id"],

@@ -1,4 +1,4 @@
-"""The images in results of tool servers: read, checked against the policy, and stored.
+"""Reads the images in tool servers' results, checks them against the policy, and stores them.
 
 The copy of an image is the same as that of an upload: upright, limited in size, without metadata.
 Until its step ends, an image is a part of the stored step (`ToolStep`), with its bytes as text.
@@ -35,34 +35,34 @@ NAME = attach.IMAGE_NAME
 
 @dataclass(frozen=True, slots=True)
 class ResultImage:
-    """An image of a tool result: its offset in the text, its reference, and its copy."""
+    """An image in a tool result: its offset in the text, its reference, and its copy."""
 
     offset: int
     image: Image
     copy: Bytes
 
     def build_part(self, call_id: str) -> FilePart:
-        """Return the part of a message for the image in the result of a call."""
+        """Return the message part for this image in the result of a call."""
         part = FilePart(self.copy.media_type, "", self.image.reference)
         return name_result_image(part, call_id=call_id, offset=self.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The text of a result without the lines of its images, and these images."""
+    """The text of a result without its image lines, and the images."""
 
     text: str
     images: Sequence[ResultImage] = ()
 
     def move_images(self, offset: int) -> list[ResultImage]:
-        """Return the images for a text that begins at an offset of another text."""
+        """Return the images with `offset` added, for this text as part of a longer one."""
         return [replace(image, offset=image.offset + offset) for image in self.images]
 
 
 def read_result_images(
     output: CallOutput, *, owner_id: int, values: PolicyValues, model: ModelSpec, before: int
 ) -> ReadResult:
-    """Read the images of a result, which takes some time. Opens no transaction while reading.
+    """Read the images in a result. This takes time, so no transaction may be open meanwhile.
 
     A line with the reason replaces an image that cannot be used. `before`: the number of images in
     earlier results of the reply.
@@ -80,7 +80,7 @@ def read_result_images(
 
 
 def leave_out_images(output: CallOutput, code: str) -> ReadResult:
-    """Return a result with a line that gives this reason instead of each image."""
+    """Return a result in which a line with the reason replaces each image."""
     return replace_image_lines(output, read=lambda image, number: code)
 
 
@@ -112,7 +112,7 @@ def replace_image_lines(
 def copy_result_image(
     image: OutputImage, owner_id: int, values: PolicyValues, model: ModelSpec
 ) -> str | ResultImage:
-    """Return the copy of an image, or the code of the reason why it is left out."""
+    """Return the copy of an image, or a reason code if it is left out."""
     row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
     if row.size > settings.FILE_BYTES:
         return "file_too_large"
@@ -133,7 +133,7 @@ def copy_result_image(
 
 
 def store_step_images(turn: Turn, *, call_id: str, images: Sequence[ResultImage]) -> None:
-    """Store the images of a result with the step of a turn, until the step ends.
+    """Store the images in a result with the step of a turn, until the step ends.
 
     Runs in the caller's transaction, which holds the lock of the turn. Does nothing if an erasure
     deleted the step.
@@ -150,7 +150,7 @@ def store_step_images(turn: Turn, *, call_id: str, images: Sequence[ResultImage]
 
 
 def load_step_images(turn: Turn, *, call_id: str) -> list[ResultImage]:
-    """Return the images of a result that are stored with the step of a turn."""
+    """Return the images in a result, as stored with the step of a turn."""
     row = ToolStep.objects.filter(turn=turn, step=turn.step).first()
     found = []
     for part in parse_parts(row.parts) if row else ():

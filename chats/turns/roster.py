@@ -59,7 +59,7 @@ class Roster:
 
 
 class UncalledNames(NamedTuple):
-    """Names of a round that called no agent, by the reason: no member has it, or it is inactive."""
+    """Names in a round that called no agent, by reason: unknown name or inactive member."""
 
     unknown: list[str]
     inactive_agents: list[str]
@@ -71,10 +71,10 @@ class UncalledNames(NamedTuple):
 
 
 def split_uncalled_names(made: Round, *, roster: Roster) -> UncalledNames:
-    """Split the names of a round that called no agent by their reason. `roster`: of the round.
+    """Group by reason the names in a round that called no agent. `roster`: the round's own.
 
-    Members that were added as inactive since the round started count as inactive too, because
-    messages of the user call the agents of the current version.
+    Members that were added as inactive since the round started count as inactive too, because the
+    user's messages call the agents of the current version.
     """
     names = dict.fromkeys(made.unknown)
     known = {fold_member_name(agent.name): agent for agent in roster.agents}

@@ -53,10 +53,11 @@ def find_addressees(text: str, *, roster: Roster) -> tuple[tuple[str, ...], tupl
 
 
 def note_inactive_addressees(turn: Turn, names: Sequence[str], *, roster: Roster) -> None:
-    """Store the inactive agents that a message addresses in the round that answers it.
+    """Store a message's inactive addressees in the round that answers the message.
 
-    `roster`: the current one, which has the names. A running round keeps its version, so an agent
-    that was deactivated since it started may still reply, and is not stored.
+    `roster`: the current one, which contains the names. A running round keeps its version of the
+    team, so an agent that was deactivated since the round started may still reply, and is not
+    stored.
     """
     if not names or turn.round_id is None:
         return
@@ -171,8 +172,8 @@ def accept_team_message(
 def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool]:
     """Return the turn that has not started yet, and whether the branch has an unfinished turn.
 
-    For parallel lanes, this is the first lane, as long as no lane has started. After that,
-    the messages that the lanes see are fixed. None if no such turn waits.
+    For parallel lanes, this is the first lane, as long as no lane has started. After that, the
+    messages that the lanes see are fixed. The turn is None if no such turn waits.
     """
     unfinished = list(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")

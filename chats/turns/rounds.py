@@ -267,7 +267,7 @@ def count_reply(made: Round, *, turn: Turn, agent: Agent, reply: Message | None)
 
 
 def is_passed(message: Message) -> bool:
-    """Return True if an agent's reply contains only markers, which means that the agent passes."""
+    """Return True if an agent passes, that is, if its reply contains only markers."""
     return bool(message.speaker) and bool(message.text) and not strip_markers(message.text)
 
 

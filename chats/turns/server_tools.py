@@ -1,4 +1,4 @@
-"""Calls tools of tool servers, from the worker's event loop.
+"""Calls tools on tool servers, from the worker's event loop.
 
 Each call has a time limit and holds no database lock. A stop request closes the connection.
 """
@@ -20,10 +20,10 @@ ImageReader = Callable[[CallOutput], Awaitable[ReadResult]]
 async def run_ready_call(
     ready: ReadyCall, *, interrupted: asyncio.Event, read_images: ImageReader
 ) -> CallEnding:
-    """Call a tool until it ends or `interrupted` is set, which closes the connection.
+    """Call a tool and wait for its end. Setting `interrupted` closes the connection.
 
-    `read_images` reads the images of the result. Never raises if the server fails: the model then
-    gets a text that describes the failure.
+    `read_images` reads the images in the result. A failure of the server raises no exception: the
+    model gets a description of the failure.
     """
     if ready.access is None:
         raise ValueError(f"tool call {ready.pk} has no server")
@@ -53,7 +53,7 @@ async def run_ready_call(
 async def read_until_interrupted(
     output: CallOutput, *, interrupted: asyncio.Event, read: ImageReader
 ) -> ReadResult:
-    """Read the images of a result. If `interrupted` is set, they are left out."""
+    """Read the images in a result. If `interrupted` is set, they are left out."""
     reading = asyncio.ensure_future(read(output))
     ending = asyncio.create_task(interrupted.wait())
     await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -66,7 +66,7 @@ def build_call_ending(
 ) -> CallEnding:
     """Return the ending of a call with a result. `spent` is its duration in milliseconds.
 
-    `found` has the text and the images of the result.
+    `found` contains the text and the images of the result.
     """
     content = format_result(
         found.text,

@@ -26,8 +26,8 @@ from speed import prepared
 class SidePrompt:
     """A composed call, with the parts of its receipt.
 
-    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads, with
-    their tokens. If a message is longer than `cut_to` characters, the model reads only its
+    `texts` are (origin, name, text, tokens) tuples. `read` are the messages that the model reads,
+    with their tokens. If a message is longer than `cut_to` characters, the model reads only its
     beginning; None means that no message is cut.
     """
 

@@ -102,8 +102,8 @@ def start_turn(
     """Accept a user message in a chat. Return the stored message and its turn.
 
     `api_key` is the key of the client, if any. `metadata` is stored with the message. `files` are
-    uploads of the user. `unread` attaches files without content by name only. `copies` is passed
-    to `build_attached_files`.
+    the user's uploads. `unread` attaches files without content by name only. `copies` is passed to
+    `build_attached_files`.
 
     `as_role` is the human member of the chat's team in whose name the message is written. Raises
     the refusals of `record.message_text.check_text`, of `files.attach.build_attached_files`,

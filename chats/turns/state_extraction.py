@@ -2,8 +2,8 @@
 
 The tail is built once, before the first prompt, and is the same in every step. `begin_extraction`
 decides whether to call the model and records the call. `call_extraction_model` makes the call
-outside any transaction. `finish_extraction` validates the reply. On any error the previous state
-stays, the turn continues, and its receipts contain the reason.
+outside any transaction. `finish_extraction` validates the reply. On any error the previous state is
+kept, the turn continues, and its receipts contain the reason.
 """
 
 import asyncio
@@ -105,8 +105,9 @@ def begin_extraction(
 def choose_extraction_model(choice: model_choice.ChosenModel, *, branch: Branch) -> ModelSpec:
     """Return the model that extracts the state: the policy's summary model, else the chat's model.
 
-    Raises `ModelUnavailable` if the policy names a missing model, because the administrator did not
-    choose any substitute, or if the policy does not let the model get the files of the branch.
+    Raises `ModelUnavailable` if the policy names a missing model, for which the administrator did
+    not choose a substitute. Also raises it if the policy does not let the model get the branch's
+    files.
     """
     slug = choice.values.summarization_model
     if not slug:
@@ -231,7 +232,7 @@ def record_extraction(
 
 
 def write_state_tail(lease: Lease, *, base: ChatState | None, note: str = "") -> Tail:
-    """Write the turn's tail, which holds the state for all its steps. Raises `LeaseLost`."""
+    """Write the turn's tail, which contains the state for all its steps. Raises `LeaseLost`."""
     tail = {"state": str(base.pk) if base else "", "note": f"state:{note}" if note else ""}
     update_held_turn(lease, tail=tail)
     return tail

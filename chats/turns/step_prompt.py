@@ -13,7 +13,8 @@ async def compose_step_prompt(
 ) -> built_prompt.Prompt:
     """Compose the prompt of the current step, and move the window first if needed.
 
-    Also builds the missing parts of the tail. Raises `RuntimeError` if seven attempts do not fit.
+    Also builds the missing parts of the tail. Raises `RuntimeError` if the prompt does not fit
+    after seven attempts.
     """
     turn = attempt.turn
     due: tail.TailRequired | None = None

@@ -1,4 +1,4 @@
-"""The result of a step, and the data that ledger events and turns keep of it."""
+"""The result of a step, and the data about it that ledger events and turns store."""
 
 import uuid
 from collections.abc import Mapping, Sequence

@@ -84,7 +84,7 @@ def list_parallel_turns(turn: Turn) -> list[uuid.UUID]:
 def lock_turns(pks: Iterable[uuid.UUID]) -> list[Turn]:
     """Lock turns and return them.
 
-    They are locked in the order of their ids, as in the worker's heartbeat, which avoids deadlocks.
+    They are locked in the order of their ids, as in the worker's heartbeat, to avoid deadlocks.
     """
     rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
     return list(rows.order_by("pk"))

@@ -1,4 +1,4 @@
-"""The tool calls of a reply: the product's own tools, tools of servers, and consents."""
+"""The tool calls in a reply: the product's own tools, tools on tool servers, and consents."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -48,7 +48,7 @@ async def run_tool_calls(attempt: AttemptState, call: ModelCall) -> None:
 async def run_each_tool(
     attempt: AttemptState, call: ModelCall, *, offered: Collection[str]
 ) -> None:
-    """Run the tool calls of a reply in order, until the user stops the reply."""
+    """Run the tool calls in a reply in order, until the user stops the reply."""
     skills = attempt.prompt.skills if attempt.prompt else NO_SKILLS
     for index, request in call.requests.items():
         if is_server_call(request.name, offered=offered):
@@ -132,7 +132,7 @@ def list_allowed_tools(attempt: AttemptState) -> Sequence[str]:
 async def run_server_tool(
     attempt: AttemptState, call: ModelCall, place: int, request: ToolCallPart
 ) -> str:
-    """Call a tool of a tool server and return the result. Its images are added to `call.images`.
+    """Call a tool on a tool server and return the result. Its images are added to `call.images`.
 
     A call that ended in an earlier attempt is not repeated. One whose outcome is unknown is
     repeated only if the tool is idempotent.
@@ -172,7 +172,7 @@ async def run_server_tool(
 
 
 async def read_call_images(attempt: AttemptState, output: CallOutput, *, before: int) -> ReadResult:
-    """Read the images of a result for the chat of a turn.
+    """Read the images in a result for the turn's chat.
 
     `before`: the number of images in earlier results of the reply.
     """

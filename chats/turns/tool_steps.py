@@ -1,4 +1,4 @@
-"""Steps that call tools of tool servers.
+"""Steps that call tools on tool servers.
 
 A step is stored before its first call, and resumed if its worker is lost. Each function is one
 short transaction. The calls themselves run between these transactions.
@@ -110,7 +110,7 @@ def find_tool_step(turn: Turn) -> ToolStep | None:
 def delete_tool_steps(turn: Turn) -> None:
     """Delete the stored replies and the result texts of a turn, in the caller's transaction.
 
-    The rows of the calls are kept without these texts.
+    The calls' rows are kept, but without the text of their results.
     """
     ToolStep.objects.filter(turn=turn).delete()
     ToolCall.objects.filter(turn=turn).exclude(content="").update(content="")
@@ -129,10 +129,10 @@ def close_tool_steps(turn: Turn, *, now: datetime, code: str = LOST_CODE) -> Non
 
 
 def end_open_call(row: ToolCall, *, turn: Turn, now: datetime, code: str) -> None:
-    """End a call of a turn that ends before it.
+    """End a call that is still open when its turn ends.
 
-    A call that was not started is refused, also if it waits for consent. The outcome of a call
-    that was started is unknown.
+    A call that was not started is refused, even if it waits for consent. The outcome of a call that
+    was started is unknown.
     """
     if row.attempt:
         code = code if row.attempt == turn.attempt else LOST_CODE
@@ -176,7 +176,7 @@ def begin_tool_call(
 
 
 def find_called_tool(name: str, *, allowed: Sequence[str]) -> ToolDefinition | None:
-    """Return the approved tool with this name in prompts if it is on the allow-list, or None."""
+    """Return the approved tool that prompts list under this name; None if it is not allowed."""
     return next((row for row in load_allowed_tools(allowed) if row.wire_name == name), None)
 
 
@@ -244,7 +244,7 @@ def is_allowed_in_chat(tool: ToolDefinition, *, chat_id: uuid.UUID) -> bool:
 
 
 def list_asking_tools(chat_id: uuid.UUID, *, allowed: Sequence[str]) -> frozenset[str]:
-    """Return the names in prompts of the allowed tools whose calls wait for consent in a chat."""
+    """Return the names, as in prompts, of the allowed tools that need consent in a chat."""
     return frozenset(
         row.wire_name
         for row in load_allowed_tools(allowed)
@@ -327,7 +327,7 @@ def record_consent_event(
 
 
 def parse_arguments(arguments: str) -> dict[str, Any] | None:
-    """Parse the JSON arguments of a call; an empty text gives no arguments.
+    """Parse the JSON arguments of a call; empty text means no arguments.
 
     None if the text is not a JSON object.
     """
@@ -371,7 +371,7 @@ def end_tool_call(
 
 
 def store_call_ending(row: ToolCall, *, turn: Turn, ending: CallEnding, now: datetime) -> None:
-    """Store the end of a call and record it: names, sizes, duration and outcome, never texts."""
+    """Store the end of a call and record it: names, sizes, duration and outcome, never text."""
     row.outcome, row.code, row.content = ending.outcome, ending.code, ending.content
     row.result_bytes, row.milliseconds = ending.result_bytes, ending.milliseconds
     row.save(update_fields=["outcome", "code", "content", "result_bytes", "milliseconds"])

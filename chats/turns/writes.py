@@ -144,7 +144,7 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Add all waiting messages to the branch and start the next step. Needs a transaction.
 
-    If `seen_to` of the turn is set, or an earlier lane set it for all lanes, no message is added.
+    If the turn's `seen_to` is set, or an earlier lane set it for all lanes, no message is added.
     """
     if turn.seen_to is None:
         turn.seen_to = lanes.find_lane_cutoff(turn) if turn.lane else None

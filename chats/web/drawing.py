@@ -9,6 +9,7 @@ MARGIN_MS = 100
 def get_render_time_ms() -> int:
     """Return the current Unix time of the live bus in milliseconds, less a small margin.
 
-    A page rendered after this call includes all changes with notices before the returned time.
+    A page rendered after this call includes all changes whose notices were sent before the returned
+    time.
     """
     return bus_clock.CLOCK.read_time_ms() - MARGIN_MS

@@ -80,7 +80,7 @@ def list_speaker_choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
 
 
 def refuse_long_question(question: str) -> Refusal | None:
-    """Return the refusal of a query over 500 characters, or None."""
+    """Return the refusal for a query over 500 characters, or None."""
     try:
         check_question(question)
     except QuestionTooLong as refusal:

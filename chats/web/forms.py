@@ -62,7 +62,7 @@ class TextField(DomainField, forms.CharField):
 class WholeNumberField(DomainField, forms.IntegerField):
     """A whole number of at most nine digits; `NOT_A_NUMBER` for any other text.
 
-    `empty`: the number for an empty text.
+    `empty`: the number for an empty field.
     """
 
     def __init__(self, *, empty: int = NOT_A_NUMBER, **options: Any) -> None:
@@ -77,11 +77,11 @@ class WholeNumberField(DomainField, forms.IntegerField):
 
 
 class OptionField(DomainField, forms.ChoiceField):
-    """One of several options. Can contain any text, also one that is not offered."""
+    """One of several options. Accepts any text, including one that is not offered."""
 
 
 class OptionsField(DomainField, forms.MultipleChoiceField):
-    """Some of several options. Can contain any texts, also some that are not offered."""
+    """Some of several options. Accepts any values, including ones that are not offered."""
 
 
 class UploadField(forms.FileField):

@@ -108,7 +108,7 @@ LONGEST_QUESTION = 200
 class HelpPage:
     """A document: its slug, title, text and sections.
 
-    `anchors` maps anchors of a translation to those of the original, which URLs use.
+    `anchors` maps anchors of a translation to those of the original. URLs use the latter.
     """
 
     slug: str
@@ -148,7 +148,7 @@ class HelpHit:
 
 
 def add_help_address(request: HttpRequest) -> dict[str, str]:
-    """Return the template variable `help_address`: the help for the requested page."""
+    """Return the template variable `help_address`: the URL of the help for the requested page."""
     match = request.resolver_match
     name = ""
     if match is not None and match.namespace == "chats":
@@ -167,7 +167,7 @@ def load_help_pages() -> dict[str, HelpPage]:
 
 @cache
 def load_translated_pages(language: str) -> dict[str, HelpPage]:
-    """Return all documents, each in that language if it is translated. Cached per process."""
+    """Return all documents, translated into the language where possible. Cached per process."""
     pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
     for path in (FOLDER / language).glob("*.md"):
         pages[path.stem] = copy_section_anchors(pages[path.stem], read_page(path))
@@ -226,14 +226,14 @@ def render_help_page(page: HelpPage) -> SafeString:
 
 @cache
 def embed_picture(path: str) -> str:
-    """Return a plot of `docs/pictures/` as a data URL, empty for all other pictures."""
+    """Return a plot from `docs/pictures/` as a data URL; an empty string for any other picture."""
     if not PICTURE.fullmatch(path) or not (FOLDER / path).is_file():
         return ""
     return f"data:image/svg+xml;base64,{b64encode((FOLDER / path).read_bytes()).decode()}"
 
 
 def find_sections(question: str) -> list[HelpHit]:
-    """Return at most 30 sections that contain a text. Matches in headings come first."""
+    """Return at most 30 sections that contain the search text. Matches in headings come first."""
     wanted = question.casefold()
     found = [
         (

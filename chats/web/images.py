@@ -16,7 +16,7 @@ from chats.web.auth import PersonRequest, signed_in
 def message_image(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> HttpResponse:
-    """Return an image of a message, with the media type of its bytes. Raises `NotFound`."""
+    """Return an image from a message, with the media type of its bytes. Raises `NotFound`."""
     image = access.get_message_image(
         user=request.user, chat_id=chat_id, message_id=message_id, sha256=sha256
     )

@@ -1,9 +1,9 @@
 """Labels and sentences for codes on pages: one table per vocabulary.
 
-`receipt_labels` has those of receipts. Sentences that the API also uses are in the packages that
-define the codes: refusals, skipped compactions (`compaction.report.skip_reasons`) and provider
-failures. A test checks that every code has a label. The texts are lazy: `str()` returns them in the
-reader's language.
+`receipt_labels` contains the labels for receipts. Sentences that the API also uses are in the
+packages that define the codes: refusals, skipped compactions (`compaction.report.skip_reasons`) and
+provider failures. A test checks that every code has a label. The texts are lazy: `str()` returns
+them in the reader's language.
 """
 
 from collections.abc import Mapping
@@ -86,8 +86,8 @@ LEFT_OUT: Mapping[str, LeftOutWords] = {
 }
 # Reasons a window moved, by the engine's reason.
 WINDOW_REASONS: Mapping[str, StrOrPromise] = {
-    "messages": gettext_lazy("the chat has as many messages as its policy sends"),
-    "turns": gettext_lazy("the chat has as many turns as its policy sends"),
+    "messages": gettext_lazy("the chat has more messages than its policy sends"),
+    "turns": gettext_lazy("the chat has more turns than its policy sends"),
     "tokens": gettext_lazy("the prompt reached its limit"),
     "unloaded": gettext_lazy("the prompt reached its limit"),
     "widened": gettext_lazy(

@@ -48,7 +48,7 @@ PARTS: Mapping[str, StrOrPromise] = {
     "schema": gettext_lazy("State schema"),
     "references": gettext_lazy("Retrieved context"),
     "date": gettext_lazy("Date"),
-    "tail": gettext_lazy("Further text"),
+    "tail": gettext_lazy("Other text"),
 }
 LAYOUTS: Mapping[str, StrOrPromise] = {
     "A": gettext_lazy(
@@ -94,7 +94,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "The chat starts with a reply, so a user message that explains this was added."
     ),
     "messages_joined": gettext_lazy(
-        "Adjacent messages of the same role were joined, because the provider requires it."
+        "Adjacent messages with the same role were joined, because the provider requires it."
     ),
     "strategy": gettext_lazy("The policy’s strategy failed. The sliding window was used instead."),
     "memory_withheld": gettext_lazy(
@@ -135,8 +135,8 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "times. It is retried in a minute."
     ),
     "vectors:other_dimensions": gettext_lazy(
-        "Retrieved context was found by keywords only: the embedding model now returns different "
-        "vectors. An operator must rebuild the embeddings."
+        "Retrieved context was found by keywords only: the embedding model now returns "
+        "vectors of a different length. An operator must rebuild the index."
     ),
     "vectors:not_installed": gettext_lazy(
         "Retrieved context was found by keywords only: semantic search is not installed."
@@ -149,7 +149,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "The search for retrieved context failed; the reply continued without it."
     ),
     "skills:complete": gettext_lazy(
-        "The texts of all skills on demand were sent, because the model does not support tools."
+        "The full text of all skills on demand was sent, because the model does not support tools."
     ),
     "skills:left_out": gettext_lazy(
         "Skills on demand were left out, because the API client uses its own tools."
@@ -167,6 +167,7 @@ FALLBACKS: Mapping[str, StrOrPromise] = {
     "failed": gettext_lazy("The plugin failed with {detail}."),
     "changed_tools": gettext_lazy("The plugin changed the list of tools."),
     "unsound": gettext_lazy(
-        "The plugin’s selection did not fit the prompt, or did not list each message exactly once."
+        "The plugin’s selection did not fit into the prompt, or did not list each message "
+        "exactly once."
     ),
 }

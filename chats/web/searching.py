@@ -44,8 +44,8 @@ IN_PALETTE, LOOKED_AT = 8, 12
 class ShownHit:
     """A search result for display: highlighted excerpt and link.
 
-    `address` is the URL of a page. If the user must switch branches first, `choose` is the URL that
-    does it.
+    `address` is the URL of a page. If the user must switch branches first, `choose` is the URL for
+    switching.
     """
 
     hit: Hit
@@ -67,7 +67,7 @@ class ChatHits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The search scope that the form selects. `wrong`: the error message of an invalid field."""
+    """The search scope that the form selects. `wrong`: the error message about an invalid field."""
 
     scope: Scope
     chat: Chat | None

@@ -26,7 +26,7 @@ class KindSelect(forms.Select):
 
 
 class ServerForm(PageForm):
-    """Address, key and name of a model server. `edited`: a server that is connected."""
+    """Address, key and name of a model server. `edited`: the connected server to edit."""
 
     kind = OptionField(
         label="API",
@@ -142,7 +142,7 @@ class PricesForm(PageForm):
     def read_values(self) -> dict[str, Any]:
         """Return the typed values, without those that were not sent.
 
-        The model may be newer than the page of the user.
+        A model that was added after the page was loaded has no values in the request.
         """
         values = super().read_values()
         return {name: value for name, value in values.items() if self.add_prefix(name) in self.data}

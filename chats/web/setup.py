@@ -191,8 +191,8 @@ def run_server_request(
 ) -> HttpResponse:
     """Send a request to a model server, then show the result or the error.
 
-    The result includes the response time. `form`: the form with the `values`, which needs a
-    recent confirmation of the identity.
+    The result includes the response time. If the `values` come from a `form`, the user must have
+    confirmed their identity recently.
     """
     try:
         if form is not None:
@@ -276,7 +276,7 @@ def render_setup_page(
 
 
 def list_priced_models(account: ProviderAccount) -> list[ModelSpec]:
-    """Return the enabled models whose prices the page of their server shows."""
+    """Return the enabled models whose prices are shown on their server's page."""
     return list(ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED])
 
 

@@ -86,7 +86,7 @@ class TeamForm(PageForm):
         ),
     )
     max_bytes = WholeNumberField(
-        label=gettext_lazy("Maximum bytes of a prompt"),
+        label=gettext_lazy("Maximum prompt size (bytes)"),
         required=False,
         min_value=0,
         max_value=100_000_000,
@@ -140,12 +140,12 @@ class AgentForm(PageForm):
         ),
     )
     prompt_form = OptionField(
-        label=gettext_lazy("Prompt form"),
+        label=gettext_lazy("Prompt format"),
         required=False,
         choices=Agent.PromptForm.choices,
         help_text=gettext_lazy(
-            "Separate messages keep the provider’s prompt cache valid. Use a text form only for a "
-            "model that was trained on it."
+            "Separate messages keep the provider’s prompt cache valid. Use a text format "
+            "only for a model that was trained on it."
         ),
     )
     policy = OptionField(label=gettext_lazy("Policy"), required=False)
@@ -221,7 +221,7 @@ class TeamForms:
 
     @classmethod
     def from_data(cls, sent: Mapping[str, Any], *, options: Mapping[str, Choices]) -> Self:
-        """The draft of the typed values is not yet validated."""
+        """Return the forms with the typed values; their `draft` is not yet validated."""
         team = TeamForm(sent)
         agents = AgentFormSet(sent, prefix=PREFIX, form_kwargs=dict(options))
         values = team.read_values()

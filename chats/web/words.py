@@ -32,7 +32,10 @@ def format_token_count(number: int) -> str:
 
 
 def format_day(day: date, *, today: date) -> str:
-    """Format a day: Today, Yesterday, Tuesday 17 November. Other years are shown."""
+    """Format a day: Today, Yesterday, Tuesday 17 November.
+
+    The year is included unless it is the current one.
+    """
     if day == today:
         return gettext("Today")
     if day == today - timedelta(days=1):
@@ -42,7 +45,7 @@ def format_day(day: date, *, today: date) -> str:
 
 
 def truncate_line(text: str, length: int) -> str:
-    """Return the text on one line. A longer line is cut to `length` characters and an ellipsis."""
+    """Return the text on one line, cut to `length` characters plus an ellipsis if it is longer."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 

@@ -98,7 +98,7 @@ def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
 
 
 def decode_base64_or_empty(text: str) -> bytes:
-    """Decode base64; invalid input gives no bytes."""
+    """Decode base64; return empty bytes for invalid input."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:

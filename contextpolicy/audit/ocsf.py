@@ -1,6 +1,6 @@
 """Formats events of the ledger for other systems: as native lines, or as OCSF events.
 
-The native form is authoritative: the hashed line with its id and both hashes. An OCSF event has
+The native format is authoritative: the hashed line with its id and both hashes. An OCSF event has
 the same data under `unmapped`, and the required fields of its class are derived from it.
 """
 
@@ -79,7 +79,7 @@ def format_ocsf_line(event: AuditEvent) -> str:
 
 
 def build_native_event(event: AuditEvent) -> dict[str, Any]:
-    """Return an event in the native form: the hashed data, with its schema, id and both hashes."""
+    """Return an event in the native format: the hashed data, its schema, id and both hashes."""
     hashed: dict[str, Any] = json.loads(ledger.format_event_line(event))
     return {
         "schema": ENVELOPE,
@@ -91,7 +91,7 @@ def build_native_event(event: AuditEvent) -> dict[str, Any]:
 
 
 def build_ocsf_event(event: AuditEvent) -> dict[str, Any]:
-    """Return an event as an OCSF event of its class, with its native form under `unmapped`."""
+    """Return an event as an OCSF event of its class, with the native event under `unmapped`."""
     about, _, action = event.type.partition(".")
     uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
     number, name = map_ocsf_activity(uid, event.type, action)

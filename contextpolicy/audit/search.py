@@ -124,7 +124,7 @@ def negate(condition: Q) -> Q:
 
 
 def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
-    """Parse one part of a search line to a term and its condition, which is not negated.
+    """Parse one part of a search line into a term and its condition, before any negation.
 
     Raises `SearchNotUnderstood`.
     """
@@ -170,8 +170,8 @@ def infer_search_key(word: str) -> tuple[str, str]:
         return "id", word
     raise SearchNotUnderstood(
         gettext(
-            "“{word}” has no key. Only event types and IDs are found without one. Write, for "
-            "example, actor:{word} or policy:{word}."
+            "“{word}” needs a key, such as actor:{word} or policy:{word}. Only event types "
+            "and IDs work without one."
         ).format(word=word),
         reason="no_key",
     )

@@ -54,7 +54,7 @@ class Names:
     policies: Mapping[str, str] = field(default_factory=dict)
 
     def actor(self, actor: str) -> str:
-        """Return the actor's name, followed by the stored id; the id alone without a known name."""
+        """Return the actor's name, then the stored id; just the id if the name is unknown."""
         found = _PERSON.fullmatch(actor)
         name = self.people.get(int(found[1])) if found else None
         return f"{name} ({actor})" if name else actor
@@ -148,7 +148,7 @@ def describe_version_event(name: str, data: dict[str, Any]) -> str:
         words = gettext("Policy {policy} v{before} → v{number}")
         return words.format(policy=name, before=number - 1, number=number)
     else:
-        words = gettext("Policy {policy} v{number}")
+        words = gettext("Policy {policy} v{number} published")
     return words.format(policy=name, number=number)
 
 
@@ -176,7 +176,7 @@ def describe_evaluation_event(
         opening = str(TRIED[kind]).format(policy=name, number=number)
     if (all_of_them := data.pop("in_use", None)) is not None:
         opening = gettext(
-            "{event}: {judged:,} of {all:,} evaluated, {changed:,} would change, "
+            "{event}: {judged:,} of {all:,} chats evaluated, {changed:,} would change, "
             "{would_refuse:,} would be refused"
         ).format(
             event=opening,

@@ -38,7 +38,8 @@ def load_strict_json(
     """Parse a JSON text. Rejects NaN, Infinity and numbers too large for a float.
 
     Duplicate keys are rejected only with `build_unique_object` as `pairs`. `floats` and `ints`
-    replace the functions that parse numbers. Raises `AmbiguousJSON`, ValueError and RecursionError.
+    replace the functions that parse numbers. Raises `AmbiguousJSON` for a rejected value,
+    ValueError for malformed JSON, and RecursionError if it is nested too deeply.
     """
     return json.loads(
         text,

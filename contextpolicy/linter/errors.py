@@ -116,7 +116,7 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
 
 
 def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Check that a state's schema is supported, whether or not the strategy uses it yet."""
+    """Check that a state's schema is supported, even if the strategy does not use it yet."""
     schema = values.get("state_schema")
     if not schema:
         return []

@@ -57,8 +57,8 @@ def _summariser_without_files(values: PolicyValues, model: ModelSpec) -> Iterato
         "summariser_without_files",
         "file_models",
         gettext(
-            "{model} does not get files. Summaries of chats with files are therefore written "
-            "without a model, from sentences of the chat."
+            "{model} does not get files. Summaries of chats with files are therefore "
+            "written without a model, from sentences in the chat."
         ).format(model=model),
         "note",
         {"file_models": [*values.file_models, model.slug]},
@@ -186,9 +186,9 @@ def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[PolicyWarnin
         "summariser_below_chunk",
         "summarization_model",
         gettext(
-            "The context window of {model} is {n:,} tokens. A compaction of up to {chunk:,} "
-            "tokens needs {needed:,} with the summary and its instruction, so it takes several "
-            "calls."
+            "The context window of {model} is {n:,} tokens. Compacting up to {chunk:,} "
+            "tokens needs {needed:,} tokens, including the summary and its instruction. "
+            "Such a compaction takes several calls."
         ).format(model=model, n=window, chunk=chunk, needed=needed),
         "risk",
         {"compact_to": share} if can_raise else {"summarization_model": ""},

@@ -35,7 +35,7 @@ def find_threshold_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
 
 
 def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
-    """Find marks in tokens without effect, because the share of the same mark is reached first."""
+    """Find token marks without effect: the share of the same mark is reached first."""
     names = MARKS if values.strategy == "dynamic_summary" else MARKS[1:]
     for name in names:
         absolute, share = getattr(values, f"{name}_tokens"), getattr(values, name)

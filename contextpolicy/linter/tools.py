@@ -57,7 +57,7 @@ def list_known_names() -> set[str]:
 class ToolRoom:
     """The token counts of the tool definitions in a prompt, and the prompt limit.
 
-    `place`: the policy or the model that sets the limit, which is in local tokens.
+    `place`: the policy or the model that sets the limit. The limit is in local tokens.
     """
 
     limit: int
@@ -137,8 +137,8 @@ def has_loadable_skills(values: PolicyValues) -> bool:
 def count_definitions(rows: Sequence[ToolDefinition], skills: Sequence[ToolSpec]) -> list[int]:
     """Return the token counts of the definitions in every prompt.
 
-    These are tools of tool servers and built-in tools. The search tool and the file tool are not
-    counted, because they are offered only in prompts that omit content.
+    These are the tools on tool servers and the built-in tools. The search tool and the file tool
+    are not counted, because they are offered only in prompts that omit content.
     """
     built_in = [*skills, *([OUTPUT_READ_SPEC] if rows else [])]
     return [

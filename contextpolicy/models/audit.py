@@ -86,7 +86,7 @@ class LedgerReader(Stored):
     """The position of a ledger consumer, which gets each event once.
 
     Ids are assigned before the commit, so an id below `last` can still appear later. `missed` lists
-    these gaps as [id, time since which it is missing].
+    these gaps as [id, time from which it has been missing].
     """
 
     name = models.CharField(max_length=40, primary_key=True)

@@ -34,7 +34,7 @@ class ContextPolicy(Stored):
 
     @property
     def newest(self) -> "PolicyVersion | None":
-        """The version with the highest number: a draft, or the active one."""
+        """The version with the highest number: a draft or the active one; None without versions."""
         return self.versions.order_by("-number").first()
 
 
@@ -42,7 +42,7 @@ class PolicyVersion(Stored):
     """One immutable set of values, which may leave fields to other policies.
 
     `values` contains only the fields that are set, by the names of `PolicyValues` in the engine.
-    `locks` names the fields that no nearer level may override.
+    `locks` lists the fields that no nearer level may override.
     """
 
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="versions")

@@ -1,4 +1,4 @@
-"""Named instruction texts for prompts: of the instance, of a group or of a team."""
+"""Named instructions for prompts, owned by the instance, a group or a team."""
 
 from typing import Any, ClassVar
 

@@ -14,8 +14,8 @@ LONGEST_DEFINITION = 20_000
 class ToolServer(Stored):
     """A server whose tools a model can call.
 
-    A server over HTTP has an address, and a credential that is never shown again. A local
-    server is started with a command of the setting `TOOL_COMMANDS`, whose name is stored
+    A server over HTTP has an address, and a credential that is never shown again. A local server is
+    started with a command from the setting `TOOL_COMMANDS`; the name of that command is stored
     here.
     """
 

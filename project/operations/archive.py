@@ -1,6 +1,6 @@
-"""The file format of a backup: a ZIP file with a manifest that names every other member.
+"""The file format of a backup: a ZIP file with a manifest that lists every other member.
 
-The manifest is written last, so a backup that was cut off has none. It holds the SHA-256 of each
+The manifest is written last, so a backup that was cut off has none. It contains the SHA-256 of each
 member, the applied migrations, and a token by which the encryption key is recognised.
 """
 
@@ -128,7 +128,7 @@ class ArchiveReader:
         self.manifest = self.read_manifest()
 
     def read_manifest(self) -> Manifest:
-        """Return the manifest. Raises OperationRefused."""
+        """Return the manifest. Raises OperationRefused if it is missing or unusable."""
         try:
             if self.zip.getinfo(MANIFEST).file_size > MANIFEST_BYTES:
                 raise refuse_archive("its manifest is too large")
@@ -171,7 +171,7 @@ class ArchiveReader:
 
 
 def parse_manifest(content: Any) -> Manifest:
-    """Return the manifest of decoded JSON. Raises OperationRefused."""
+    """Return the manifest from decoded JSON. Raises OperationRefused if it is unusable."""
     if not isinstance(content, dict) or content.get("product") != PRODUCT:
         raise refuse_archive("it belongs to another product")
     if content.get("format") != FORMAT:
@@ -213,5 +213,5 @@ def refuse_archive(why: str) -> OperationRefused:
 
 
 def describe_zip_error(error: Exception) -> str:
-    """Return the reason of a ZIP error in a few words."""
+    """Return the reason for a ZIP error in a few words."""
     return (str(error) or type(error).__name__).rstrip(".")

@@ -97,7 +97,7 @@ def write_backup(
 
 @contextmanager
 def take_snapshot() -> Iterator[None]:
-    """Let all reads of the block see one state of a PostgreSQL database."""
+    """Context manager: in PostgreSQL, all reads in the block see the same state."""
     if connection.vendor != "postgresql":
         yield
         return
@@ -166,7 +166,7 @@ def dump_checkpoint(writer: ArchiveWriter) -> None:
 
 
 def write_key_file(path: Path) -> Path | None:
-    """Write the keys of the data folder to a new file, mode 0600, and return its path.
+    """Write the keys from the data folder to a new file, mode 0600, and return its path.
 
     An earlier file is replaced. Keys that settings override are left out; returns None if none
     remain.

@@ -56,8 +56,8 @@ class Diagnosis:
 def diagnose_installation(*, is_offline: bool = False) -> Iterator[Diagnosis]:
     """Yield the diagnosis of each part.
 
-    An error of the broker is reported as a warning, an error of the database or of the operating
-    system as a failure. With `is_offline`, no model server is called.
+    A broker error is reported as a warning; an error from the database or the operating system is
+    reported as a failure. With `is_offline`, no model server is called.
     """
     for part, check in CHECKS.items():
         if part == "provider" and is_offline:
@@ -78,7 +78,7 @@ def check_versions(part: str) -> Iterator[Diagnosis]:
 
 
 def check_database(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of the database: it answers, is migrated, and responds quickly."""
+    """Yield diagnoses of the database: whether it answers quickly and is migrated."""
     fault = probes.find_database_fault()
     if fault == probes.NEWER_DATABASE:
         yield Diagnosis(part, FAILURE, fault, "Install that version, or restore a backup.")
@@ -119,7 +119,7 @@ def check_database_settings(part: str) -> Iterator[Diagnosis]:
 
 
 def check_broker(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of the broker: it answers, keeps tasks, and does not write to disk."""
+    """Yield diagnoses of the broker: whether it answers, keeps tasks, and writes to disk."""
     if fault := probes.find_broker_fault():
         remedy = BROKER if "connection" in fault else "Set maxmemory-policy to noeviction."
         yield Diagnosis(part, FAILURE, fault, remedy)
@@ -214,7 +214,7 @@ def check_files(part: str) -> Iterator[Diagnosis]:
 def check_keys(part: str) -> Iterator[Diagnosis]:
     """Yield diagnoses of stored keys.
 
-    The keys can be decrypted, and only their owner can read the files.
+    Checks that the keys can be decrypted, and that only their owner can read the key files.
     """
     for name in KEY_FILES:
         path = Path(settings.DATA_DIR) / name

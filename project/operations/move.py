@@ -1,6 +1,6 @@
 """Moves an installation from SQLite to PostgreSQL.
 
-Each batch of rows is stored with the position after it in one transaction, so an interrupted run
+Each batch of rows and the position after it are stored in one transaction, so an interrupted run
 continues where it stopped. Foreign keys are dropped while rows are loaded, and checked at the end.
 The SQLite file is not changed.
 """

@@ -1,6 +1,6 @@
 """Restores a backup into a stopped installation.
 
-Everything that can refuse a backup is checked before anything is changed.
+Everything that can prevent a restore is checked before anything is changed.
 """
 
 import json
@@ -92,7 +92,7 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
 def check_restore(
     reader: ArchiveReader, key_file: Path | None, options: RestoreOptions
 ) -> dict[str, str]:
-    """Check everything that may refuse a restore; return the keys to write.
+    """Check everything that can prevent a restore; return the keys to write.
 
     Raises OperationRefused.
     """
@@ -251,7 +251,7 @@ def restore_sqlite(reader: ArchiveReader) -> None:
 def find_free_place(path: Path) -> Path:
     """Return a free path next to a file or folder that a restore replaces.
 
-    An earlier restore that was not completed has left the data that it replaced, which is kept.
+    Data that an earlier, incomplete restore replaced may still be there, and it is kept.
     """
     number, before = 1, path.with_name(f"{path.name}{BEFORE}")
     taken = {each.name for each in path.parent.iterdir()}

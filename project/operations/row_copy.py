@@ -91,7 +91,7 @@ class CopiedTable:
             raise self._refuse(rows[int(line[1]) - 1 if line else number], error) from None
 
     def decode_key(self, key: Any) -> Any:
-        """Return a primary key from its form in JSON."""
+        """Decode a primary key that was stored as JSON."""
         if isinstance(key, list):
             return tuple(key)
         primary = self.model._meta.pk  # noqa: SLF001  # Django's public interface

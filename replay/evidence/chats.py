@@ -152,7 +152,7 @@ class MeasuredChat:
 
 
 def set_up_model() -> None:
-    """Create the model of the chats, which is never called."""
+    """Create the model for the chats; it is never called."""
     ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
     ModelSpec.objects.get_or_create(
         slug="demo",
@@ -253,7 +253,7 @@ def ask_questions(measured: MeasuredChat, questions: Sequence[EvidenceQuestion])
 def play_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
     """Send the messages of a conversation one after another. Summaries follow as it grows.
 
-    Consecutive messages of one side are sent as one message.
+    Consecutive messages from one side are sent as one message.
     """
     owner = create_chat_owner(conversation)
     first = conversation.messages[0].at
@@ -274,7 +274,7 @@ def play_chat(conversation: QuestionedConversation, *, counter: TokenCounter) ->
 def group_rounds(
     conversation: QuestionedConversation,
 ) -> Iterator[tuple[Sequence[SaidMessage], Sequence[SaidMessage]]]:
-    """Yield consecutive messages of the user, each time with the replies that follow them."""
+    """Yield consecutive user messages, each time with the replies that follow them."""
     asked: list[SaidMessage] = []
     replied: list[SaidMessage] = []
     for one in conversation.messages:
@@ -286,7 +286,7 @@ def group_rounds(
 
 
 def join_said_messages(said: Sequence[SaidMessage]) -> str:
-    """Return messages as one text, each with its speaker if the file names one."""
+    """Return messages as one string, each with its speaker if the file names one."""
     return "\n".join(f"{one.name}: {one.text}" if one.name else one.text for one in said) or "…"
 
 

@@ -96,7 +96,7 @@ def list_conversation_files(path: Path) -> list[Path]:
 def read_file(path: Path) -> Iterator[QuestionedConversation]:
     """Yield the conversations of one file. Raises `NotAConversation`.
 
-    A JSON document that holds no conversation yields nothing.
+    A JSON document that contains no conversation yields nothing.
     """
     try:
         if path.suffix == ".jsonl":

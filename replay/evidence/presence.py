@@ -1,8 +1,8 @@
 """Decides whether a prompt contains a message that an answer requires.
 
 A message counts if the prompt contains 60 % of its sequences of five words. It also counts if the
-prompt contains sentences of it with 60 % of the answer's words, each word weighted by its rarity in
-the conversation. Characters of Chinese and Japanese count as words.
+prompt contains sentences from it with 60 % of the answer's words, each word weighted by its rarity
+in the conversation. Characters of Chinese and Japanese count as words.
 """
 
 import math
@@ -82,7 +82,7 @@ class SearchedPrompt:
         return whole > 0 and rarity.weight(wanted & there) >= SHARE * whole
 
     def of_day(self, day: str) -> "SearchedPrompt":
-        """Return the lines that belong to a day, and the lines that name it.
+        """Return the lines that belong to a day, and the lines that contain it.
 
         A day at the beginning of a line applies to all lines below it, across messages, until a
         line begins with another day.

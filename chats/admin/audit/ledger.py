@@ -40,7 +40,7 @@ FIELDS = ("person", "object")
 
 
 class AuditEventAdmin(ReadOnlyAdmin):
-    """Audit events. They contain ids, numbers and reasons, never texts of users."""
+    """Audit events. They contain ids, numbers and reasons, never text that users wrote."""
 
     change_list_template = "admin/contextpolicy/auditevent/change_list.html"
     fields = (
@@ -97,9 +97,9 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show a page of the results of the search `?q=`, newest first, and record the access.
+        """Show a page of results for the search `?q=`, newest first, and record the access.
 
-        Refuses other methods than GET and HEAD. Raises PermissionDenied without the permission to
+        Refuses methods other than GET and HEAD. Raises PermissionDenied without the permission to
         read the audit log.
         """
         if not self.has_view_permission(request):
@@ -153,7 +153,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the empty history of an event, whose title names it, and record the access."""
+        """Show an event's history page, which only identifies the event, and record the access."""
         self.record_opened_event(request, object_id)
         return super().history_view(request, object_id, extra_context)
 
@@ -228,7 +228,7 @@ def merge_search_fields(given: Mapping[str, str]) -> str:
 
 
 def load_event_page(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
-    """Return the events of a page that are older than the event `older`.
+    """Return one page of the events that are older than the event `older`.
 
     Returns one event more than fits on the page if another page follows.
     """

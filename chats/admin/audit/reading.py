@@ -41,7 +41,7 @@ ANSWERS = {GRANT, REFUSE}
 
 
 class ReadReceiptAdmin(ReceiptAdmin):
-    """Receipts, whose prompt texts auditors can read after their reason is recorded."""
+    """Receipts. Auditors can read their prompt texts once a reason is recorded."""
 
     fields: ClassVar[tuple[str, ...]] = ("words", *ReceiptAdmin.fields)
 

@@ -127,8 +127,8 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Stream the rows that match the search as a file.
 
-        Redirects to the list for an unknown form or search. Raises PermissionDenied without
-        the permission to read the ledger.
+        Redirects to the list for an unknown format or an invalid search. Raises PermissionDenied
+        without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied

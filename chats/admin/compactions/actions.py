@@ -36,11 +36,11 @@ class CompactionDeeds(ReadOnlyAdmin):
     """Actions: compact now, undo, redo, regenerate, cancel, resume after an undo."""
 
     def has_govern_permission(self, request: HttpRequest) -> bool:
-        """Allow policy administrators. A chat's policy may still refuse."""
+        """Return True for policy administrators. A chat's policy may still refuse."""
         return get_request_user(request).has_perm(EDITS_POLICIES)
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
-        """Allow operators, who pay for the calls, and policy administrators."""
+        """Return True for operators, who pay for the calls, and for policy administrators."""
         return self.has_govern_permission(request) or get_request_user(request).has_perm(OPERATES)
 
     @admin.action(description=gettext_lazy("Compact these chats now"), permissions=["govern"])
@@ -53,8 +53,8 @@ class CompactionDeeds(ReadOnlyAdmin):
             queryset,
             title=gettext("Compact now"),
             sentence=gettext(
-                "Requests a summary for each chat of the selected compactions, even if its prompt "
-                "is not full. The summaries are written in the background."
+                "Requests a summary for the chat of each selected compaction, even if its "
+                "prompt is not full. The summaries are written in the background."
             ),
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done=gettext("Summary requested. It will be written in the background."),

@@ -107,11 +107,11 @@ class CompactionAdmin(SummaryReviewAdmin):
         return rows.defer("text", "sections", "retention", "focus", "remark")
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Allow operators, because they also handle failures of model servers."""
+        """Return True for operators, because they also handle failures of model servers."""
         return get_request_user(request).has_perm(OPERATES)
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
-        """Allow policy administrators. The chat's policy may still refuse."""
+        """Return True for policy administrators. The chat's policy may still refuse."""
         return get_request_user(request).has_perm(EDITS_POLICIES)
 
     @admin.action(

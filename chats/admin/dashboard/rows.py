@@ -162,7 +162,7 @@ def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> N
 def format_money_number(
     label: str, whole: Totals, name: str, *, of: int, rows: str
 ) -> NumberInWords:
-    """Return an amount. Its note gives the number of calls of unknown cost."""
+    """Return an amount. Its note gives the number of calls with unknown cost."""
     money = whole.money(name)
     if name == "summary_cost":
         words = ngettext("of {n:,} summary", "of {n:,} summaries", of)
@@ -173,7 +173,7 @@ def format_money_number(
 
 
 def format_unknown_costs(money: Money, *, of: int) -> str:
-    """Return a note about calls of unknown cost; empty if all costs are known."""
+    """Return a note about calls with unknown cost; empty if all costs are known."""
     if not money.unknown:
         return ""
     known = balances.format_known_money(money)

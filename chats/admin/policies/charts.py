@@ -150,7 +150,7 @@ def build_bar_chart(
 ) -> Bars:
     """Return one bar per label. The first series is at the bottom.
 
-    `names` has a function per series, which formats a number with the name of the series.
+    For each series, `names` has a function that formats a number with the name of the series.
     """
     sums = [sum(values) for values in zip(*series, strict=True)]
     # A multiple of the tick count, so that all axis labels are whole numbers.

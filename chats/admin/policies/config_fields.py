@@ -46,7 +46,7 @@ class ConfigField:
 
 
 class ConfigJSONField(JSONTextField):
-    """A JSON value of a config, which databases can store."""
+    """A field for a JSON value in a config. Accepts only values that databases can store."""
 
     def validate(self, value: Any) -> None:
         """Raise ValidationError for too many levels, NUL, a lone surrogate, NaN or infinity."""

@@ -12,7 +12,7 @@ from contextpolicy.models import PolicyVersion
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A changed field: its base value, theirs and mine, as texts.
+    """A changed field: its base value, theirs and mine, as text.
 
     `is_clash`: both changed it, to different values.
     """

@@ -1,4 +1,4 @@
-"""Formats stored values, and the differences between versions, as texts."""
+"""Formats stored values, and the differences between versions, as text."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def list_version_changes(older: PolicyVersion | None, newer: PolicyVersion) -> l
 
 
 def format_version_values(version: PolicyVersion) -> dict[str, str]:
-    """Return the values of a version as texts, with locks in words."""
+    """Return the values of a version as text, with locks in words."""
     return {
         name: append_lock_text(format_stored_value(name, value), is_locked=name in version.locks)
         for name, value in version.values.items()

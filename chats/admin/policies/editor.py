@@ -84,7 +84,10 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().changelist_view(request, context)
 
     def create_recommended(self, request: HttpRequest) -> HttpResponse:
-        """Create drafts with the recommended values. Raises PermissionDenied."""
+        """Create drafts with the recommended values.
+
+        Raises PermissionDenied without the permission to change policies.
+        """
         if not self.has_change_permission(request):
             raise PermissionDenied
         made = recommended.create_drafts(actor=get_request_actor(request), now=timezone.now())
@@ -138,7 +141,8 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create a version with the values of an older version.
 
-        Raises PermissionDenied and the errors of `restore_policy_version`.
+        Raises PermissionDenied if the user may not change the policy, and the errors of
+        `restore_policy_version`.
         """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
@@ -157,7 +161,10 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def as_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Export the newest version as a file. Raises PermissionDenied."""
+        """Export the newest version as a file.
+
+        Raises PermissionDenied without the permission to view the policy.
+        """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_view_permission(request, policy):
             raise PermissionDenied
@@ -184,10 +191,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().get_form(request, obj, change, form=add_config_fields(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return initial values: the recommended ones, or a copy of another policy.
-
-        The URL names the other policy.
-        """
+        """Return initial values: the recommended ones, or those of the policy named in the URL."""
         start = request.GET.get("start", "")
         rows = ContextPolicy.objects.filter(slug=start, current__isnull=False)
         policy = rows.select_related("current").first() if start else None

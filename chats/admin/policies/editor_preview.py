@@ -133,7 +133,8 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Start the evaluation of the newest draft and redirect to its page.
 
-        Raises the errors of `evaluating.start_evaluation`, and PermissionDenied.
+        Raises the errors of `evaluating.start_evaluation`, and PermissionDenied if the user may
+        not change the policy.
         """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
@@ -303,7 +304,7 @@ def list_form_errors(form: PolicyForm) -> list[str]:
 
 
 def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> dict[str, Any]:
-    """Return the template values of a preview, without texts of other users' chats."""
+    """Return the template values of a preview, without text from other users' chats."""
     lines, is_more = diff_prompts(found) if with_words else ([], False)
     return {
         "preview": found,

@@ -1,4 +1,4 @@
-"""Admin pages of shadow evaluations: results of a draft, and its publication."""
+"""Admin pages of shadow evaluations: results for a draft, and its publication."""
 
 import uuid
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""Sentences about a policy, made of texts and figures. Each figure knows the field that sets it.
+"""Sentences about a policy, made of text and figures. Each figure refers to the field that sets it.
 
 A sentence is one message for translators. `{names}` stand for figures, or for amounts with their
 unit; words in [brackets] become the figure of the field that the sentence is about.

@@ -78,7 +78,7 @@ class NamesField(forms.MultipleChoiceField):
     """Several choices, or “none of them”."""
 
     def validate(self, value: Any) -> None:
-        """Reject "none of them" with other choices; raises ValidationError."""
+        """Raise ValidationError if "none of them" is chosen together with other choices."""
         super().validate(value)
         if NONE in value and len(value) > 1:
             raise forms.ValidationError(
@@ -104,7 +104,7 @@ class PercentField(forms.DecimalField):
     """A percentage with any number of decimal places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: a stored number is submitted as a string."""
+        """Return True if the number differs. Stored numbers are submitted as strings."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
@@ -120,7 +120,7 @@ class WordsField(forms.CharField):
         return text.replace("\r\n", "\n")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare texts, ignoring the form of line breaks."""
+        """Return True if the text differs, ignoring the style of line breaks."""
         return super().has_changed(self.to_python(initial), data)
 
 
@@ -144,7 +144,7 @@ class LinesField(forms.Field):
         return value if value is None or isinstance(value, str) else self.write(value)
 
     def to_python(self, value: Any) -> Any:
-        """Parse the structured value, None if the field is empty; raises ValidationError."""
+        """Parse the lines, None if there are none. Raises ValidationError for an invalid line."""
         text = str(value or "").replace("\r\n", "\n")
         if not text.strip():
             return None
@@ -154,7 +154,7 @@ class LinesField(forms.Field):
             raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value, so that the same rules written differently are not a change."""
+        """Return True if the parsed value differs. A different notation of it is not a change."""
         try:
             return bool(self.to_python(data) != initial)
         except forms.ValidationError:

@@ -38,7 +38,7 @@ _FACT = re.compile(r"(?P<name>[^():]+?)\s*(?:\((?P<kind>[^()]*)\))?\s*(?::\s*(?P
 
 
 class LinesRefused(ValueError):
-    """Lines that cannot be parsed. The message names the line and shows a valid form.
+    """Lines that cannot be parsed. The message names the line and shows the valid syntax.
 
     `reason` is a stable code.
     """

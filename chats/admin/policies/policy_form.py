@@ -123,7 +123,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
     def keep_choosable(self, name: str, value: object) -> None:
         """Add the stored values of a field to its choices, even those that no longer exist.
 
-        Otherwise a save would drop them. It reports a missing package, model, skill or tool.
+        Otherwise a save would drop them. Saving reports a missing package, model, skill or tool.
         """
         field = self.fields.get(name)
         if not isinstance(field, forms.ChoiceField):
@@ -175,7 +175,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
 
     @cached_property
     def warnings(self) -> list[PolicyWarning]:
-        """All errors, risks and notes of the linter about the submitted values."""
+        """All errors, risks and notes from the linter about the submitted values."""
         found = lint_policy(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]
 
@@ -322,7 +322,7 @@ OWN = ("name", "slug", "description", "retired", "based_on")
 
 
 def format_fix_value(name: str, value: object) -> Any:
-    """Return a value of a suggested fix in the form that its field expects."""
+    """Return a value of a suggested fix, formatted as its field expects."""
     return None if value == UNSET else format_form_value(name, value)
 
 

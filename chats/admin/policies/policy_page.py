@@ -28,7 +28,7 @@ from contextpolicy.wording import join_items
 
 @dataclass(frozen=True, slots=True)
 class WarningLine:
-    """An error or warning of the linter for the page: level, sentence, fields and suggested fix."""
+    """An error or warning from the linter: its level, sentence, fields and suggested fix."""
 
     warning: PolicyWarning
     sentence: SafeString

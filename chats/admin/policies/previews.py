@@ -55,7 +55,7 @@ def build_side_context(side: Side, likely: Estimate | None = None) -> dict[str, 
 
 NEXT_COST = gettext_lazy("Cost of the next turns")
 COST_UNKNOWN = gettext_lazy("unknown before the first reply")
-COST_WITHOUT_PRICE = gettext_lazy("unknown: no price is set, with ≈ {share} from the cache")
+COST_WITHOUT_PRICE = gettext_lazy("unknown, because no price is set; ≈ {share} from the cache")
 
 
 def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:

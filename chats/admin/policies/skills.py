@@ -61,8 +61,8 @@ class SkillForm(forms.ModelForm[Skill]):
         required=False,
         max_length=LONGEST_FILE_NAME,
         help_text=gettext_lazy(
-            "Adds a file, or replaces the file with this path, such as forms/refund.csv. Empty: "
-            "the chosen file’s name is used."
+            "Enter a path for the file, such as forms/refund.csv. An existing file with "
+            "the same path is replaced. Empty: the chosen file’s name is used."
         ),
     )
     file_upload = forms.FileField(
@@ -102,7 +102,7 @@ class SkillForm(forms.ModelForm[Skill]):
             "description": format_lazy(
                 gettext_lazy(
                     "Describe in one line when the model needs the text. At most {n:,} "
-                    "characters. Skills on demand require it."
+                    "characters. Skills on demand require a description."
                 ),
                 n=LONGEST_DESCRIPTION,
             ),
@@ -176,7 +176,7 @@ class SkillForm(forms.ModelForm[Skill]):
             raise forms.ValidationError(error.localized, code=error.code) from error
 
     def read_file_changes(self) -> dict[str, str | None]:
-        """Return the texts of files by name; None removes a file. Raises `Refusal`."""
+        """Return new text by file name; None removes a file. Raises `Refusal` for invalid text."""
         given = self.cleaned_data
         found: dict[str, str | None] = dict.fromkeys(given.get("removed_files", ()))
         name, text = given.get("file_name", ""), given.get("file_text", "")
@@ -189,7 +189,7 @@ class SkillForm(forms.ModelForm[Skill]):
         return found
 
     def free(self, field: str) -> str:
-        """Return the value of a field if no other skill has it; raises ValidationError."""
+        """Return the value of a field. Raises ValidationError if another skill has it."""
         value: str = self.cleaned_data[field]
         before = Skill.objects.filter(pk=self.instance.pk).first()
         try:
@@ -273,7 +273,7 @@ class SkillAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Files"))
     def files_shown(self, skill: Skill) -> str:
-        """Return the files of a skill with their texts and tokens."""
+        """Return the files of a skill with their text and token counts."""
         files = skill_files.list_skill_files(skill) if skill.pk else []
         if not files:
             return gettext("None")

@@ -63,7 +63,7 @@ class NewPreference(Strict):
 
 
 class PreferenceChange(Strict):
-    """A new text for a preference. Without a text, the suggestion is accepted."""
+    """New text for a preference. Without text, the suggestion is accepted."""
 
     text = PlainText(
         required=False,

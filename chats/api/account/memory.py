@@ -47,7 +47,7 @@ class PreferenceOut(serializers.Serializer[object]):
         choices=Preference.Slot.values,
         help_text="Kind of the preference. Only `note` can have several current preferences.",
     )
-    text = serializers.CharField(help_text="The preference, as prompts state it.")
+    text = serializers.CharField(help_text="The preference, as worded in prompts.")
     kind = serializers.CharField(
         help_text=(
             "`written` (entered by the user), `told` (stated in a message) or `inferred` (by "

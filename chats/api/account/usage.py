@@ -43,7 +43,7 @@ class UsageQuery(Strict):
 
 
 class UsageRowOut(serializers.Serializer[object]):
-    """The calls of one day, model, purpose or API key. Token counts are as reported by the
+    """The calls for one day, model, purpose or API key. Token counts are as reported by the
     providers.
     """
 
@@ -56,8 +56,8 @@ class UsageRowOut(serializers.Serializer[object]):
     )
     calls = serializers.IntegerField(
         help_text=(
-            "Number of calls for replies, titles, states, preferences and cache warm-ups, and "
-            "pass-through requests of clients."
+            "Number of calls for replies, titles, states, preferences and cache warm-ups, and of "
+            "pass-through requests from clients."
         )
     )
     failed = serializers.IntegerField(

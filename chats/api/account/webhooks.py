@@ -184,9 +184,9 @@ def list_missing_scopes(request: Request, events: Iterable[str]) -> dict[str, st
 def check_event_permissions(
     request: Request, events: Iterable[str], *, is_new_address: bool, now: datetime
 ) -> None:
-    """Check that the request may send these events to an address.
+    """Check that the request may send these events to a URL.
 
-    Raises `InsufficientScope`, and in a session `ReauthenticationRequired` for a new address.
+    Raises `InsufficientScope`, and in a session `ReauthenticationRequired` for a new URL.
     """
     if is_new_address and get_request_key(request) is None:
         sessions.require_recent(session=request.session, now=now)

@@ -8,7 +8,7 @@ from contextpolicy.audit.search import LONGEST
 
 
 class EventsQuery(PageQuery):
-    """Filters of the audit events."""
+    """Filters for the audit events."""
 
     type = serializers.ChoiceField(
         choices=sorted(event_types.EVENT_TYPES),

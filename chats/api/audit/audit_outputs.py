@@ -46,7 +46,7 @@ class EventOut(serializers.Serializer[Any]):
     )
     hash = serializers.CharField(
         help_text=(
-            "SHA-256 in hex of `previous_hash`, followed by the event as canonical JSON (as in "
-            "an export with the form `jsonl`)."
+            "SHA-256 in hex of `previous_hash`, followed by the event as canonical JSON (as in a "
+            "`jsonl` export)."
         )
     )

@@ -56,8 +56,10 @@ class EffectOut(serializers.Serializer[object]):
     )
     cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
     saved = MoneyOut(
-        help_text="Cost of `saved_tokens`. Tokens that the cache would have provided count at the "
-        "cached price."
+        help_text=(
+            "Amount saved: the input price of `saved_tokens`. Tokens that the cache would have "
+            "provided count at the cached price."
+        )
     )
     lost = MoneyOut(
         help_text=(
@@ -84,7 +86,7 @@ class ChatBalanceOut(serializers.Serializer[object]):
 
 
 class VersionEffectOut(EffectOut):
-    """Compaction savings of the calls under one version of a policy."""
+    """Compaction savings in the calls under one version of a policy."""
 
     unreported = serializers.IntegerField(
         help_text="Always 0, because `calls` excludes calls without reported token usage."
@@ -93,7 +95,7 @@ class VersionEffectOut(EffectOut):
 
 
 class PolicyBalanceOut(serializers.Serializer[object]):
-    """Compaction savings by version of a policy, newest first, over the chats of all users."""
+    """Compaction savings by policy version, newest first, for the chats of all users."""
 
     data = VersionEffectOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
@@ -213,8 +215,8 @@ class CountRowOut(serializers.Serializer[object]):
     summary_cost = MoneyOut(help_text="Cost of the calls that wrote summaries.")
     saved = MoneyOut(
         help_text=(
-            "Cost of `saved_tokens`. Tokens that the cache would have provided count at "
-            "the cached price."
+            "Amount saved: the input price of `saved_tokens`. Tokens that the cache would have "
+            "provided count at the cached price."
         )
     )
     lost = MoneyOut(

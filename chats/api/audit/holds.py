@@ -33,8 +33,8 @@ class NewHold(Strict):
     level = serializers.ChoiceField(
         choices=PolicyAssignment.Level.choices,
         help_text=(
-            "`instance`: hold everything. `group`, `user` or `chat`: hold the data of the group's "
-            "members, of the user, or this chat."
+            "Scope of the hold. `instance`: everything. `group`: the data of the group's members. "
+            "`user`: the user's data. `chat`: this chat."
         ),
     )
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
@@ -82,8 +82,8 @@ class HoldOut(serializers.Serializer[LegalHold]):
     level = serializers.ChoiceField(
         choices=PolicyAssignment.Level.choices,
         help_text=(
-            "`instance`: everything is held. `group`, `user` or `chat`: the data of the group's "
-            "members, of the user, or this chat."
+            "Scope of the hold. `instance`: everything. `group`: the data of the group's members. "
+            "`user`: the user's data. `chat`: this chat."
         ),
     )
     group = serializers.CharField(

@@ -211,7 +211,7 @@ class AuditedRequestViewSet(Endpoint):
         operation_id="audit_receipts_request", summary="Read a model request as an auditor"
     )
     def retrieve(self, request: Request, receipt_id: uuid.UUID) -> Response:
-        """Read a model request, including hidden texts, of a chat that you opened for reading.
+        """Read a model request, including hidden text, from a chat that you opened for reading.
 
         The audit log records the access. Raises `NotFound` and `ReadingNotOpen`.
         """

@@ -118,7 +118,7 @@ class LedgerPlace(serializers.Serializer[object]):
 
 
 class RetentionCertificate(serializers.Serializer[object]):
-    """Proof of the erasures of one run: its numbers, its entries and their hash."""
+    """Proof of the erasures in one retention run: its numbers, its entries and their hash."""
 
     run = serializers.UUIDField(help_text="Id of the run.")
     started_at = serializers.DateTimeField()
@@ -207,7 +207,7 @@ class RetentionRunViewSet(Endpoint):
     )
     @action(detail=True)
     def certificate(self, request: Request, run_id: uuid.UUID) -> Response:
-        """Get the certificate of a finished retention run: ids, numbers and hashes, but no texts.
+        """Get the certificate of a finished retention run: ids, numbers and hashes, but no text.
 
         Returns 404 until the run has finished.
         """

@@ -23,7 +23,9 @@ class ArchiveHitOut(serializers.Serializer[Any]):
 
     data = MessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     missing = serializers.IntegerField(
-        help_text="Number of messages that are not indexed yet. Retry in a minute."
+        help_text=(
+            "Number of messages that are not indexed yet. If it is not 0, search again in a minute."
+        )
     )
     to_seq = serializers.IntegerField(
         help_text=(

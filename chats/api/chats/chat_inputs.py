@@ -17,7 +17,7 @@ from chats.api.core.inputs import (
 
 
 class NewChat(WithFiles):
-    """Settings of a new chat, and its first message if it has a text or files."""
+    """Settings of a new chat, and its first message if it has text or files."""
 
     title = PlainText(
         default="",
@@ -127,7 +127,7 @@ class FolderName(Strict):
 
 
 class StateChange(Strict):
-    """A correction of the state. Fields that it does not name keep their values."""
+    """A correction of the state. Omitted fields keep their values."""
 
     version = WholeNumber(
         help_text=(
@@ -170,7 +170,7 @@ class ErasureRequest(Strict):
 
 
 class ChatsQuery(PageQuery):
-    """Filters of the list of chats."""
+    """Filters for the list of chats."""
 
     archived = serializers.BooleanField(
         required=False,

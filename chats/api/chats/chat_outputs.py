@@ -148,14 +148,17 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class NewChatOut(ChatOut):
-    """A new chat. `message` and `turn` are null unless `text` was sent."""
+    """A new chat. `message` and `turn` are null unless `text` or files were sent."""
 
     message = MessageOut(
-        allow_null=True, help_text="First message. Null: the chat was created without `text`."
+        allow_null=True,
+        help_text="First message. Null: the chat was created without `text` and files.",
     )
     turn = TurnOut(
         allow_null=True,
-        help_text="Turn that replies to the message. Null: the chat was created without `text`.",
+        help_text=(
+            "Turn that replies to the message. Null: the chat was created without `text` and files."
+        ),
     )
 
 
@@ -214,7 +217,7 @@ class BranchOut(serializers.Serializer[Branch]):
 
 
 class PinRoomOut(serializers.Serializer[Any]):
-    """Number of tokens in the pinned messages, by the local tokenizer, and the policy's limit."""
+    """Number of tokens in the pinned messages (local tokenizer), and the policy's limit."""
 
     used = serializers.IntegerField(help_text="Number of tokens in all pinned messages.")
     limit = serializers.IntegerField(

@@ -72,11 +72,11 @@ class ChatViewSet(ConditionalEndpoint):
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
-        """Create a chat. Returns 201 with an empty chat if you send neither a text nor files.
+        """Create a chat. Returns 201 with an empty chat if you send neither text nor files.
 
-        With `text` or files, they are stored as the first message, and a reply starts. Returns 202
-        with the chat, the message and the turn; follow the turn's events to receive the reply. The
-        errors about messages, files and running replies apply only then.
+        If you send `text` or files, they become the first message and a reply starts. The request
+        then returns 202 with the chat, the message and the turn. Follow the turn's events to
+        receive the reply. Errors about messages, files and running replies occur only in this case.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
@@ -177,7 +177,7 @@ def filter_user_chats(
 
 
 def lock_user(user: User) -> None:
-    """Lock the user's row, so that concurrent requests of one user run one at a time.
+    """Lock the user's row, so that concurrent requests from one user run one at a time.
 
     If two requests have the same idempotency key, the second then finds the result of the first.
     """

@@ -218,8 +218,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     usage = serializers.DictField(
         help_text=(
-            "Tokens of the calls that wrote the summary, as reported by the provider: `input`, "
-            "`output`, `cached` and `written` (to its cache). Empty: not reported, or no call."
+            "Tokens used by the calls that wrote the summary, as reported by the provider: "
+            "`input`, `output`, `cached` (read from its cache) and `written` (written to its "
+            "cache). Empty: the provider reported no usage, or no call was made."
         )
     )
     duration_ms = serializers.IntegerField(

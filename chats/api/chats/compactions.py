@@ -94,7 +94,7 @@ class CompactionViewSet(Endpoint):
     )
     @action(detail=False)
     def compare(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Compare the texts of any two compactions of a chat, line by line."""
+        """Compare the text of any two compactions in a chat, line by line."""
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare_summaries(
@@ -163,7 +163,7 @@ class CompactionViewSet(Endpoint):
     @extend_schema(summary="Correct a summary", request=Revision, examples=examples.REVISE)
     @action(detail=True, methods=["post"])
     def revise(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Replace the active summary with a corrected text.
+        """Replace the active summary with corrected text.
 
         The result is a new compaction. Its `revises` field contains the id of the old one. Sending
         the current text again has no effect.

@@ -34,7 +34,7 @@ HELP = (
     "their results."
 )
 WITH_SYSTEM = (
-    "True: include the system text. Ignored for the form `sent`, which always includes it."
+    "True: include the system text. Ignored if `form` is `sent`, which always includes it."
 )
 
 
@@ -112,7 +112,7 @@ class ContextOut(serializers.Serializer[Any]):
         )
     )
     segments = SegmentTextOut(
-        many=True, help_text="Segments of the prompt, with their texts and sizes."
+        many=True, help_text="Segments of the prompt, with their text and sizes."
     )
     left_out = serializers.ListField(
         child=serializers.ListField(),
@@ -124,7 +124,7 @@ class ContextOut(serializers.Serializer[Any]):
     tokens = serializers.DictField(
         child=serializers.IntegerField(),
         help_text=(
-            "Estimated number of tokens in each part of the prompt, as counted by the provider."
+            "Number of tokens in each part of the prompt: an estimate of the provider's counts."
         ),
     )
     prompt_tokens = serializers.IntegerField(
@@ -153,9 +153,9 @@ class ContextOut(serializers.Serializer[Any]):
     )
     missed_search = serializers.CharField(
         help_text=(
-            "Why the last reply was sent without a search result. `late` or `breaker`: not "
-            "searched, because the server was busy. `failed`: the search failed. Empty: the last "
-            "reply had a result or needed no search."
+            "Reason why the search for retrieved context did not finish for the last reply. `late` "
+            "or `breaker`: not searched, because the server was busy. `failed`: the search failed. "
+            "Empty: the search finished, or none was needed."
         )
     )
 
@@ -259,7 +259,7 @@ class ReceiptViewSet(Endpoint):
     def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """List the receipts of a turn, in the order of its model calls.
 
-        Each receipt contains the segments of the prompt and their texts.
+        Each receipt contains the segments of the prompt with their text.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         rows = list(

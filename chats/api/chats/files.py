@@ -147,7 +147,7 @@ class FileViewSet(Endpoint):
     lookup_url_kwarg = "file_id"
 
     def get_parsers(self) -> Parsers:
-        """Return the parsers: of forms for an upload, of JSON for all other operations."""
+        """Return the parsers: for forms in an upload, for JSON in all other operations."""
         is_upload = self.action_map.get("post") == "create"
         return super().get_parsers() if is_upload else [StrictJSONParser()]
 

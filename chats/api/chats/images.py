@@ -1,4 +1,4 @@
-"""The images of messages that are not uploads: of API clients and of tool results."""
+"""Images in messages that are not uploads: they come from API clients or tool results."""
 
 import uuid
 
@@ -26,10 +26,10 @@ class MessageImageViewSet(Endpoint):
     def retrieve(
         self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
     ) -> HttpResponse:
-        """Download an image of a message by the SHA-256 in the reference of its part.
+        """Download an image of a message. The `reference` of its part contains the SHA-256.
 
-        Models receive these images: images from API clients and tool results, and copies of
-        uploaded images. Browsers save the image instead of opening it.
+        The available images are those that models receive: images from API clients and tool
+        results, and copies of uploaded images. Browsers save the image instead of opening it.
         """
         image = access.get_message_image(
             user=self.user, chat_id=chat_id, message_id=message_id, sha256=sha256

@@ -130,7 +130,7 @@ class ImportStartedOut(ImportOut):
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Human-readable notice about the retention of imported messages. Empty: none is erased."""
+        """Human-readable notice about imported messages that will be erased. Empty: none."""
         return format_retention_notice(self.get_retention_days(row))
 
 
@@ -237,7 +237,7 @@ class ImportViewSet(Endpoint):
     file: IO[bytes] | None = None
 
     def get_parsers(self) -> Parsers:
-        """Return the parsers: of files for an import, of JSON for all other operations."""
+        """Return the parsers: for files in an import, for JSON in all other operations."""
         is_upload = self.action_map.get("post") == "create"
         return super().get_parsers() if is_upload else [StrictJSONParser()]
 
@@ -263,7 +263,7 @@ class ImportViewSet(Endpoint):
 
         The format is detected from the content: UI messages as JSONL or JSON, a bundle, an
         export of another product, or a session of an agent. The file is read in the background;
-        `Location` is the address of the import's progress. Each chat is imported completely or
+        `Location` is the URL of the import's progress. Each chat is imported completely or
         not at all. If a chat was imported before, only its new messages are added.
 
         An empty body, a body that is too large, and an archive that is damaged, encrypted or has

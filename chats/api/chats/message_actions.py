@@ -29,7 +29,7 @@ class PinsViewSet(Endpoint):
 
     @extend_schema(summary="Get the size of the pinned messages")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the number of tokens in the pinned messages of the active branch, and their limit."""
+        """Get the number of tokens in the active branch's pinned messages, and their limit."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return self.respond(marks.load_pin_room(chat=chat))
 

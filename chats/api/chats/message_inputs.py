@@ -50,8 +50,9 @@ class WithFiles(WithUploads):
         default=list,
         max_length=1_000,
         help_text=(
-            "Small files instead of uploads, up to 1 MiB in total. They follow the files in "
-            "`files`. The request waits up to 45 seconds until they are read."
+            "Small files sent in the request body instead of as uploads, up to 1 MiB in total. "
+            "They come after the files in `files`. The request waits up to 45 seconds for the "
+            "server to read them."
         ),
     )
 
@@ -87,7 +88,7 @@ class NewMessage(WithFiles):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a message with neither a text nor files."""
+        """Refuse a message with neither text nor files."""
         if "text" not in attrs and not (attrs["files"] or attrs["inline_files"]):
             words = self.fields["text"].error_messages["required"]
             raise serializers.ValidationError({"text": [words]}, code="required")

@@ -39,7 +39,7 @@ class MessageOut(serializers.Serializer[Message]):
     )
     parts = serializers.SerializerMethodField(
         help_text=(
-            "Parts of the message: texts, reasoning, tool calls and results, and files (without "
+            "Parts of the message: text, reasoning, tool calls and results, and files (without "
             "their text)."
         )
     )
@@ -79,7 +79,7 @@ class MessageOut(serializers.Serializer[Message]):
 
     @extend_schema_field(serializers.ListField(child=serializers.DictField()))
     def get_parts(self, message: Message) -> list[dict[str, Any]]:
-        """The parts of the message, without the texts of files."""
+        """The parts of the message, without the text of files."""
         return [
             {name: value for name, value in part.items() if name != "text"}
             if part["type"] == "file"
@@ -103,7 +103,7 @@ class MessageOut(serializers.Serializer[Message]):
         return message.erased_at is not None
 
     def get_undated(self, message: Message) -> bool:
-        """True: the import had no time for the message; `created_at` only determines its order."""
+        """True: the imported file has no time for the message; `created_at` only orders it."""
         return bool(message.undated)
 
 

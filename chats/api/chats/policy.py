@@ -50,8 +50,8 @@ class ChatPolicyViewSet(Endpoint):
     def explain(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Explain the policy of a chat, optionally for an agent of its team or another model.
 
-        The texts of policies are not included: their values are null. Raises `NotFound`, `NotThere`
-        and `PolicyRefused`.
+        Text fields of policies are not included: their values are null. Raises `NotFound`,
+        `NotThere` and `PolicyRefused`.
         """
         query = ExplainQuery.read(request.query_params.dict())
         chat = access.get_chat(user=self.user, chat_id=chat_id)
@@ -95,7 +95,7 @@ class ExplainedPolicyViewSet(Endpoint):
 def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
     """Return an explanation as JSON.
 
-    Texts of administrators are included only with `sees_texts`. Their sources are always included.
+    Text written by administrators is included only with `sees_texts`; its source always is.
     """
 
     def value_of(name: str, value: object) -> object:
@@ -134,8 +134,8 @@ def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, 
 def serialize_effective_policy(policy: EffectivePolicy) -> dict[str, Any]:
     """Return the policy as JSON for the owner of the chat.
 
-    If the policy hides its texts, they are null; only size and hash of the system text are
-    included.
+    If the policy hides its texts, they are null; only the size and the hash of the system text
+    are included.
     """
     values = dict(policy.values)
     system_text = values["system_text"]

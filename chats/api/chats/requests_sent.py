@@ -78,7 +78,7 @@ class CallFileQuery(FileQuery, CallQuery):
 
 
 class SentMessageOut(serializers.Serializer[Any]):
-    """A message of a request, or a message of the previous call that was dropped."""
+    """A message in a request, or one from the previous call that was dropped."""
 
     kind = serializers.CharField(
         help_text="Change from the previous call: `same`, `new`, or `gone` (no longer sent)."
@@ -180,7 +180,7 @@ class SentRequestOut(serializers.Serializer[Any]):
 
 
 class SummaryMessageOut(serializers.Serializer[Any]):
-    """A message of the request for a summary, as sent to the model."""
+    """A message in a summary request, as sent to the model."""
 
     role = serializers.CharField(help_text="Role of the message, such as `system` or `user`.")
     text = serializers.CharField(help_text="Text of the message.")

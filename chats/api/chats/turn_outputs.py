@@ -273,7 +273,7 @@ class TurnDetailOut(TurnOut):
         source="references_in_order",
         help_text=(
             "Excerpts of earlier messages in the prompt, in prompt order. If the policy retrieves "
-            "context and there are none, `notes` of the receipts gives the reason."
+            "context and there are none, the receipts' `notes` give the reason."
         ),
     )
     file_excerpts = FileExcerptOut(

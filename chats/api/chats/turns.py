@@ -92,10 +92,10 @@ class TurnViewSet(Endpoint):
     )
     @action(detail=True, methods=["post"])
     def consent(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Allow or deny a tool call that waits for consent. The turn continues after all decisions.
+        """Allow or deny a tool call that waits for consent.
 
-        Returns 409 `consent_is_over` if the request for consent was answered or has expired, or if
-        the reply has ended.
+        The turn continues when all waiting calls have been decided. Returns 409 `consent_is_over`
+        if the request was already answered, if it has expired, or if the reply has ended.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         given = ConsentIn.read(request.data)

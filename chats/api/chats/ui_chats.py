@@ -110,8 +110,9 @@ class UIChatOut(serializers.Serializer[Any]):
     """A chat as a list of UI messages, and whether a reply is running."""
 
     id = serializers.CharField(
-        help_text="Id of the chat in the address: the id that the client chose, or the value of "
-        "`chat`."
+        help_text=(
+            "Id of the chat in the URL: the id that the client chose, or the value of `chat`."
+        )
     )
     chat = serializers.UUIDField(help_text="Id of the chat in all other endpoints.")
     messages = serializers.ListField(
@@ -152,7 +153,7 @@ class UIChatsViewSet(Endpoint):
         A tool call that waits for consent arrives as a part in the state `approval-requested`, and
         the stream ends. To answer, send the reply back; set the state of the part to
         `approval-responded`, and `approval` to `{id, approved}`. In `approval`, the `reason` “chat”
-        also allows later calls of the tool in the chat.
+        also allows later calls to the tool in the chat.
         """
         asked = ui_requests.parse_ui_request(cast(dict[str, Any], request.data))
         viewer = build_follower(request)

@@ -53,12 +53,12 @@ class CsrfFailed(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The address exists but does not support this method."""
+    """The URL exists but does not support this method."""
 
     code = "method_not_allowed"
     status = 405
     sentence = gettext_noop(
-        "This address does not support {method} requests. Use a method that the API "
+        "This URL does not support {method} requests. Use a method that the API "
         "documentation lists."
     )
 

@@ -2,7 +2,7 @@
 
 The key is stored in the transaction of the request itself. Of two concurrent requests, the second
 waits for the first and gets its response. A refused or rolled back request can be retried with the
-same key. Responses are stored encrypted for a day, and never longer than the texts of their chat.
+same key. Responses are stored encrypted for a day, and never longer than the text of their chat.
 Endpoints that accept messages use `chats.record.idempotency` instead, which rebuilds the response
 from current rows.
 """
@@ -48,8 +48,8 @@ def run_idempotent_request(
     """Call `post`, or replay its response to an earlier request with the same key.
 
     Raises `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `SecretUnreadable` for a stored response
-    that cannot be decrypted, `TypeError` for a stream, and the errors of `post`. Then nothing is
-    stored.
+    that cannot be decrypted, `TypeError` for a stream, and the errors of `post`. After an error,
+    nothing is stored.
     """
     sent = json.dumps([request.query_params.dict(), identify_body(request.data)], sort_keys=True)
     key = get_idempotency_key(request)

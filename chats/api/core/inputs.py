@@ -1,6 +1,6 @@
 """Base classes and fields for request bodies and query parameters. Unknown fields are refused.
 
-Values are never trimmed, converted or guessed. Texts are stored unchanged; the domain checks their
+Values are never trimmed, converted or guessed. Text is stored unchanged; the domain checks its
 limits and returns the error messages.
 """
 

@@ -74,7 +74,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
 
 
 class ReceiptOut(serializers.Serializer[Receipt]):
-    """The receipt of a model call: the composition of its prompt, without texts."""
+    """The receipt of a model call: the composition of its prompt, without text."""
 
     id = serializers.UUIDField()
     attempt = serializers.IntegerField(help_text="Attempt number of the turn, starting at 1.")

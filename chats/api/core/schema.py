@@ -73,7 +73,7 @@ EVENTS = """Stream the server-sent events of a turn. The data of each event is t
 
 - `snapshot`: the text of the running step so far. It replaces the text received before.
 - `delta`: more text. `offset` is its position in the text of the step, in code points.
-- `state`: a status message of the turn. An empty text means that the turn continues.
+- `state`: a status message of the turn. Empty text means that the turn continues.
 - `reshaped`: another step or attempt started, or the text was restarted. A snapshot follows. Only
   this event removes text that was sent before.
 - `done`: the turn has ended. `status` gives the outcome, `code` the reason for a failure. Retrieve

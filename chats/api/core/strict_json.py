@@ -76,7 +76,7 @@ class StrictJSONParser(BaseParser):
 
 
 class SnapshotParser(StrictJSONParser):
-    """Parses a body that can hold a complete chat."""
+    """Parses a body that can contain a complete chat."""
 
     keys = SNAPSHOT_KEYS
 

@@ -142,7 +142,7 @@ class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class EvaluationDayOut(EvaluationCountsOut):
-    """The totals of a shadow evaluation on one day (UTC)."""
+    """The totals of a shadow evaluation for one day (UTC)."""
 
     day = serializers.DateField(help_text="Day (UTC).")
     turns = serializers.IntegerField(help_text="Number of replies on that day.")

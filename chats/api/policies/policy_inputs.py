@@ -49,7 +49,7 @@ class Slug(PlainText):
 
 
 class PoliciesQuery(PageQuery):
-    """Filter of the list of policies by retirement."""
+    """Filter for the list of policies, by retirement."""
 
     retired = serializers.BooleanField(
         required=False,
@@ -79,8 +79,8 @@ class NewPolicy(Lint):
 
     slug = Slug(
         help_text=(
-            "Permanent identifier in addresses: 1 to 60 letters without accents, digits, "
-            "hyphens and underscores."
+            "Permanent identifier in URLs: 1 to 60 letters without accents, digits, hyphens and "
+            "underscores."
         )
     )
     name = Words(
@@ -168,7 +168,7 @@ class PolicyImport(Strict):
 
 
 class AssignmentsQuery(PageQuery):
-    """Filter of the policy assignments by policy."""
+    """Filter for the policy assignments, by policy."""
 
     policy = PlainText(
         required=False,
@@ -192,7 +192,7 @@ class NewAssignment(Strict):
 
 
 def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the input if the database can store its texts. Raises `InvalidCharacter`."""
+    """Return the input if the database can store its strings. Raises `InvalidCharacter` if not."""
     for text in collect_json_strings(asked):
         check_characters(text)
     return asked

@@ -70,7 +70,7 @@ class VersionOut(VersionRowOut):
 class PolicyRowOut(serializers.Serializer[Row]):
     """A policy with the version numbers of its active version and its draft, without its fields."""
 
-    slug = serializers.CharField(help_text="Permanent identifier of the policy in addresses.")
+    slug = serializers.CharField(help_text="Permanent identifier of the policy in URLs.")
     name = serializers.CharField(help_text="Display name.")
     description = serializers.CharField(help_text="Description for administrators. Empty: none.")
     retired = serializers.BooleanField(help_text="True: the policy cannot be assigned.")
@@ -122,7 +122,7 @@ class PolicyDetailOut(PolicyRowOut):
 
 
 class LintOut(serializers.Serializer[Row]):
-    """Conflicts (level `error`), risks and notes about values and locks. Empty: none."""
+    """The result of a policy check: conflicts (`error`), risks and notes about values and locks."""
 
     findings = FixedWarningOut(many=True, help_text="Conflicts and warnings. Empty: none.")
 

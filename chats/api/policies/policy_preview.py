@@ -36,7 +36,7 @@ class PreviewViewSet(Endpoint):
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
         The chat can belong to any user, but must not have a team. Returns token and message counts
-        but no texts. Nothing is saved. For invalid values, the response contains only the warnings.
+        but no text. Nothing is saved. For invalid values, the response contains only the warnings.
         Users need the permission `contextpolicy.change_contextpolicy`. Raises `NotFound` without
         permission to change policies and for an unknown chat, and `InvalidCharacter`.
         """

@@ -51,11 +51,11 @@ class TrialOut(serializers.Serializer[Any]):
     input = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Number of input tokens of the call, as reported by the provider. Null: not reported."
+            "Number of input tokens in the call, as reported by the provider. Null: not reported."
         ),
     )
     output = serializers.IntegerField(
-        allow_null=True, help_text="Number of output tokens of the call. Null: not reported."
+        allow_null=True, help_text="Number of output tokens in the call. Null: not reported."
     )
     kept = serializers.IntegerField(
         help_text=(

@@ -107,7 +107,7 @@ class VersionViewSet(Endpoint):
         """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
         If the instance requires a second person to publish it, it is saved as a draft; check
-        `state` of the response. `error.details` lists all invalid values. If a newer version than
+        `state` in the response. `error.details` lists all invalid values. If a newer version than
         `based_on` exists, nothing is saved, and `error.details` lists each field that either
         version changed.
         """

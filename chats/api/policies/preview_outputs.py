@@ -56,7 +56,7 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
     summaries = serializers.IntegerField(
         help_text=(
             "Number of earlier summaries by the same model on which `summary_tokens` is based. 0: "
-            "it is a share of the policy's limit."
+            "`summary_tokens` is a share of the policy's limit."
         )
     )
     turns_to_compaction = serializers.ListField(

@@ -192,7 +192,7 @@ class RadiusViewSet(Endpoint):
 
     @extend_schema(
         operation_id="radii_begin",
-        summary="Count the chats that a policy would change",
+        summary="Count the chats that a policy change would affect",
         request=NewRadius,
         responses={202: RadiusOut},
     )
@@ -200,7 +200,7 @@ class RadiusViewSet(Endpoint):
         """Count in the background how many active chats a policy change would affect.
 
         Chats without a team that were used in the last 90 days are counted. If a count with the
-        same values is running or stopped, that count continues. An open count of the policy with
+        same values is running or stopped, that count continues. An open count for the policy with
         other values becomes `void`. Some instances require a count before an assigned policy
         version can be published.
         """

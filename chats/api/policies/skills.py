@@ -181,7 +181,7 @@ class SkillArchive(OfPlace):
 
 
 class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
-    """A file of an archive that was not imported."""
+    """A file in the archive that was not imported, with the reason."""
 
     name = serializers.CharField(
         help_text="Path of the file in the archive, at most its first 200 characters."
@@ -190,14 +190,14 @@ class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
         choices=sorted(skill_folders.LEFT_OUT),
         help_text=(
             "`no_skill`: not in a folder with a `SKILL.md`. `name`: the path is not allowed for a "
-            "file of a skill. `not_text`: not UTF-8 text, or it contains NUL."
+            "skill file. `not_text`: not UTF-8 text, or it contains NUL."
         ),
     )
     reason = serializers.CharField(help_text="Human-readable explanation of `code`.")
 
 
 class ImportedSkillsOut(serializers.Serializer[Any]):
-    """The result of an import of skills."""
+    """The result of a skill import."""
 
     created = SkillOut(many=True, help_text="Skills that the import created.")
     changed = SkillOut(many=True, help_text="Existing skills that the import updated.")
@@ -283,7 +283,7 @@ class SkillViewSet(Endpoint):
 
     @extend_schema(summary="Delete a skill")
     def destroy(self, request: Request, slug: str) -> Response:
-        """Delete a skill of a group or team permanently. Texts that chats have loaded are kept.
+        """Delete a skill of a group or team permanently. Chats keep text that they have loaded.
 
         Returns 409 `skill_of_installation` for a skill of the instance, which can only be disabled.
         """
@@ -300,7 +300,7 @@ class SkillViewSet(Endpoint):
     )
     @action(detail=True)
     def files(self, request: Request, slug: str) -> Response:
-        """List the files of a skill and their texts, ordered by name."""
+        """List the files of a skill with their text, ordered by name."""
         rows = skills.select_visible_files(user=self.user, slug=slug)
         return self.respond_page(
             rows, order=("name",), name=f"skill-files:{slug}", kind=SkillFileText
@@ -348,7 +348,7 @@ class SkillViewSet(Endpoint):
 
 
 def decode_archive(text: str) -> bytes:
-    """Return the bytes of a base64 text. Raises `SkillArchiveInvalid`."""
+    """Return the bytes of a base64 string. Raises `SkillArchiveInvalid` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

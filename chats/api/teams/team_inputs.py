@@ -15,14 +15,14 @@ class TeamTask(Strict):
 
     teamTask = PlainText(
         help_text=(
-            "Task that is sent to every agent. Texts over 5,120 bytes are truncated. Empty: no "
+            "Task that is sent to every agent. A task over 5,120 bytes is truncated. Empty: no "
             "task."
         )
     )
 
 
 class NewTeamMessage(Strict):
-    """A message of a team member to add without a reply."""
+    """A message from a team member, to add without a reply."""
 
     # Validated by the domain, whose error messages clients rely on.
     message = serializers.JSONField(
@@ -148,11 +148,10 @@ class AgentBody(Strict):
         choices=["", *PROMPT_FORMS],
         default="",
         help_text=(
-            "Format of the agent's prompt when this server runs the round: `messages`, or a "
-            "single text in the format of the named client or in `plain` form. Empty: an existing "
-            "agent "
-            "keeps its format; a new agent gets the format of its `agent_type`, otherwise "
-            "`messages`."
+            "Format of the agent's prompt when this server runs the round: `messages`, or one "
+            "block of text in the format of the named client or in `plain` format. Empty: an "
+            "existing agent keeps its format; a new agent gets the format of its `agent_type`, "
+            "otherwise `messages`."
         ),
     )
     window_size = WholeNumber(
@@ -237,14 +236,14 @@ class TeamBody(Strict):
     task = PlainText(
         default="",
         help_text=(
-            "Task that is sent to every agent. Texts over 5,120 bytes are truncated. Empty: no "
+            "Task that is sent to every agent. A task over 5,120 bytes is truncated. Empty: no "
             "task."
         ),
     )
 
 
 class TeamMessagesQuery(PageQuery):
-    """Filters of a team's messages."""
+    """Filters for a team's messages."""
 
     id = PlainText(
         default="",

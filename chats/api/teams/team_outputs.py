@@ -26,7 +26,7 @@ class RoutingOut(serializers.Serializer[Any]):
 
 
 class SnapshotMessageOut(serializers.Serializer[Any]):
-    """A message of a team chat, in the form that agents' clients use."""
+    """A message of a team chat, in the format that agents' clients use."""
 
     id = serializers.CharField(
         help_text=(
@@ -169,8 +169,8 @@ class AgentOut(serializers.Serializer[Any]):
     prompt_form = serializers.ChoiceField(
         choices=PROMPT_FORMS,
         help_text=(
-            "Format of the agent's prompt when this server runs the round: `messages`, or a "
-            "single text in the format of the named client or in `plain` form."
+            "Format of the agent's prompt when this server runs the round: `messages`, or one "
+            "block of text in the format of the named client or in `plain` format."
         ),
     )
     window_size = serializers.IntegerField(
@@ -252,7 +252,7 @@ class RoundOut(serializers.Serializer[Any]):
         )
     )
     team_version = serializers.IntegerField(
-        help_text="Version number of the team, which the whole round uses."
+        help_text="Number of the team version that the whole round uses."
     )
     opening = serializers.UUIDField(
         allow_null=True,

@@ -120,7 +120,7 @@ class TeamMessageViewSet(Endpoint):
 
     @extend_schema(
         operation_id="chats_team_messages_add",
-        summary="Add a message of an agent",
+        summary="Add a message from a team member",
         request=team_inputs.NewTeamMessage,
         parameters=[MESSAGE_KEY],
     )
@@ -148,7 +148,7 @@ class SnapshotViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Export the messages and the task of a team chat as a snapshot, version 1.
 
-        Erased messages have an empty text; queued ones are left out.
+        Erased messages have empty text; queued ones are left out.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
@@ -194,9 +194,9 @@ class TeamChatViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Set the task of a team chat", request=team_inputs.TeamTask)
     def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Set the task that is sent to every agent. Texts over 5,120 bytes are truncated.
+        """Set the task that is sent to every agent. A task over 5,120 bytes is truncated.
 
-        If the text was truncated, `notice` contains the saved length.
+        If the task was truncated, `notice` contains the saved length.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         task = team_inputs.TeamTask.read(request.data)["teamTask"]
@@ -231,7 +231,7 @@ class TeamChatViewSet(ConditionalEndpoint):
     )
     @action(detail=False, methods=["post"])
     def prompt(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt for an agent, in the form that its client expects. Nothing is stored.
+        """Preview the prompt for an agent, in the format of its client. Nothing is stored.
 
         If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
         """

@@ -121,7 +121,7 @@ def revise_summary(
 
 
 def check_summary(text: str, *, limit: int) -> int:
-    """Return the number of tokens of a user's summary.
+    """Return the number of tokens in a user's summary.
 
     Raises `SummaryEmpty`, `SummaryTooLong` or `InvalidCharacter`.
     """

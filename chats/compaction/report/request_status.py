@@ -50,7 +50,7 @@ class RequestStatus:
 def get_request_status(branch: Branch, *, now: datetime) -> RequestStatus | None:
     """Return the status of the newest request on a branch.
 
-    None if there is no request, and after a later message, an undo, a redo or a correction.
+    None if there is no request, or if a message, undo, redo or correction followed it.
     """
     if branch.asked_at is not None:
         return RequestStatus("asked", is_late=now > branch.asked_at + LATE)

@@ -129,7 +129,7 @@ def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBa
 
 @csrf_exempt  # changes nothing
 def unknown_address(request: HttpRequest) -> HttpResponseBase:
-    """Return an error that lists the existing addresses."""
+    """Return an error that lists the available URLs."""
     return build_refusal_response(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
@@ -268,7 +268,7 @@ def prepare_files(
     now: datetime,
     is_passed: bool = False,
 ) -> request_types.Sent:
-    """Return the request with the texts of its files.
+    """Return the request with the text of its files.
 
     `stores`: True stores the files; False reads them without storing anything. `is_passed`: the
     request is passed through, so its images stay unchanged. Raises `FileNotFound` and the refusals

@@ -37,7 +37,7 @@ class Request:
 
     @property
     def answered(self) -> int:
-        """Number of messages up to and including the last reply. 0 without a reply."""
+        """Number of messages up to and including the last reply. 0 if there is no reply."""
         places = range(len(self.items), 0, -1)
         return next((n for n in places if self.items[n - 1].role == "assistant"), 0)
 
@@ -64,7 +64,7 @@ def list_node_branches(
 ) -> list[Branch]:
     """Return at most `CANDIDATES` branches of these nodes, the deepest first, and `within`.
 
-    As many of their child branches follow, the newest first.
+    Up to `CANDIDATES` of their child branches follow, the newest first.
     """
     rows = nodes.order_by("-seq", "-pk").values_list("branch", flat=True)
     ids = dict.fromkeys(rows[: CANDIDATES * 10])

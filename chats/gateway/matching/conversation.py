@@ -192,7 +192,7 @@ class RequestReader:
     def seen_and_said(
         self, message: Mapping[str, Any], *, param: str
     ) -> tuple[TextPart | FilePart, ...]:
-        """Return the texts, images and files of a user message. Raises `InvalidRequest`."""
+        """Return the text, images and files in a user message. Raises `InvalidRequest`."""
         said = message.get("content")
         if not isinstance(said, list):
             return parse_text_parts(message, param=param)
@@ -249,7 +249,7 @@ class RequestReader:
     def parse_result_parts(
         self, message: Mapping[str, Any], *, param: str
     ) -> tuple[TextPart | FilePart, ...]:
-        """Return the texts and images of a tool result. Raises `InvalidRequest`."""
+        """Return the text and images in a tool result. Raises `InvalidRequest`."""
         said = message.get("content")
         if not isinstance(said, list):
             return parse_text_parts(message, param=param)

@@ -1,8 +1,8 @@
 """Keyed hashes for matching the messages of a request to stored ones.
 
-Texts are normalised only for hashing. `found` is a chain over the client's own messages, so the
-chat is found even if the client changed the form of a reply. `item` covers one complete message.
-The key prevents guessing texts from the table.
+Text is normalised only for hashing. `found` is a chain over the client's own messages, so the chat
+is found even if the client changed the format of a reply. `item` covers one complete message. The
+key prevents guessing texts from the table.
 """
 
 import hashlib
@@ -86,9 +86,9 @@ def join_item_texts(item: Item) -> str:
 
 
 def strip_client_tags(text: str) -> str:
-    """Return a normalised text without the client's tagged blocks.
+    """Return normalised text without the client's tagged blocks.
 
-    A text that consists only of such blocks is returned whole.
+    Text that consists only of such blocks is returned unchanged.
     """
     return remove_tagged_blocks(text) or text.strip()
 
@@ -162,7 +162,7 @@ def normalise_reply(parts: Sequence[Part]) -> list[Any]:
 
 
 def normalise_hash_text(text: str) -> str:
-    """Return a text with normalised line ends and characters, without trailing whitespace."""
+    """Return text with normalised line endings and characters, without trailing whitespace."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n")).rstrip()
 
 

@@ -38,7 +38,7 @@ LONGEST_COMPARED = 4_000
 
 
 def is_text_with_tags(text: str, other: str) -> bool:
-    """Return True if two texts are equal apart from tagged blocks of clients.
+    """Return True if two texts are equal apart from tagged blocks added by clients.
 
     If there is such a block, the number of spaces and line breaks is ignored.
     """
@@ -88,9 +88,9 @@ def iter_additions(stored: str, *, text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_text_with_changed_reminder(stored: str, *, text: str, newest: str) -> bool:
-    """Return True if a stored text is `text` with a reminder of the kind that the newest has.
+    """Return True if a stored text is `text` with a reminder like that of the newest message.
 
-    Such a reminder has its own lines or is in brackets.
+    The reminders are of the same kind, and have their own lines or are in brackets.
     """
     for before, after in iter_additions(stored, text=text):
         has_begin = not before or any(
@@ -107,8 +107,8 @@ def is_text_with_changed_reminder(stored: str, *, text: str, newest: str) -> boo
 def is_text_with_replaced_reminder(stored: str, *, text: str, newest: str) -> bool:
     """Return True if `text` has the reminder of the newest message instead of its stored one.
 
-    Both reminders are before the text or after it, in their own paragraphs or brackets. Those in
-    their own lines must be of the same kind.
+    Both reminders are before the text, or both after it. They are paragraphs or in brackets, or
+    lines of the same kind.
     """
     return has_replaced_tail(stored, text=text, newest=newest) or has_replaced_tail(
         mirror_text(stored), text=mirror_text(text), newest=mirror_text(newest), is_mirrored=True
@@ -145,7 +145,7 @@ def mirror_text(text: str) -> str:
 
 
 def iter_tail_starts(text: str, *, like: str) -> Iterator[int]:
-    """Yield the positions in a text at which a reminder may start, the last first.
+    """Yield the positions in the text at which a reminder may start, the last first.
 
     `like`: a reminder of the same kind. One that has its own lines does not match one in brackets.
     """
@@ -169,7 +169,7 @@ def iter_tail_starts(text: str, *, like: str) -> Iterator[int]:
 
 
 def iter_head_ends(text: str, *, like: str) -> Iterator[int]:
-    """Yield the positions in a text at which a reminder at its start may end."""
+    """Yield the positions in the text at which a reminder at its start may end."""
     for at in iter_tail_starts(mirror_text(text), like=mirror_text(like)):
         yield len(text) - at
 
@@ -229,7 +229,7 @@ def is_long_enough(part: str) -> bool:
 
 
 def count_equal_start(text: str, other: str) -> int:
-    """Return the length of the common start of two texts."""
+    """Return the length of the common prefix of two strings."""
     limit = min(len(text), len(other))
     if text[:limit] == other[:limit]:
         return limit

@@ -1,4 +1,4 @@
-"""Forwards pass-through requests: no chat, no receipt, no stored texts."""
+"""Forwards pass-through requests without creating a chat or receipt, and without storing text."""
 
 import asyncio
 import uuid
@@ -183,7 +183,7 @@ class Voice:
 
 
 def collect_request_images(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
-    """Return the images of a request and of its previous response, by SHA-256."""
+    """Return the images in a request and in its previous response, by SHA-256."""
     stored = images.load_prompt_images(wires, chat=sent.chat) if sent.chat else {}
     brought = sent.conversation.images.items()
     return {**stored, **{sha256: image.data_url for sha256, image in brought}}

@@ -1,6 +1,6 @@
 """Provider calls from the web process, for requests without a turn.
 
-Their texts are not stored. The response head is sent with the first bytes, as in `relay`, so an
+Their text is not stored. The response head is sent with the first bytes, as in `relay`, so an
 earlier failure gets its own HTTP status. If the client disconnects, the provider call ends.
 """
 

@@ -96,7 +96,7 @@ def check_prefill(sent: Sent, *, asked: RequestFields, way: RequestRoute) -> Non
 
 
 def check_logprobs(*, asked: RequestFields, way: RequestRoute) -> None:
-    """Raise `InvalidRequest` for log probabilities if the provider's API has none."""
+    """Raise `InvalidRequest` if log probabilities are requested and the provider's API has none."""
     if not asked.logprobs_field:
         return
     kind = model_choice.get_available_account(way.choice.model).kind

@@ -112,7 +112,7 @@ def build_json_response(fields: Mapping[str, Any]) -> HttpResponseBase:
 
 
 def parse_body(request: HttpRequest, *, known: set[str]) -> dict[str, Any]:
-    """Return the body of a request, or an empty object without one.
+    """Return the body of a request, or an empty object if it has none.
 
     Raises `InvalidRequest` for an unknown field, and the refusals of `body.parse_gateway_body`.
     """
@@ -142,8 +142,9 @@ def build_new_items(
 ) -> NewItems:
     """Parse the items of a request, and store their files.
 
-    `earlier`: the end of the conversation, which may have open calls. Raises `InvalidRequest`, and
-    the refusals of `request_files.store_given_files`.
+    `earlier`: the end of the conversation, which may have open calls. Raises `InvalidRequest`,
+    `ItemNotFound`, `ForeignCompaction`, and the refusals of `choose_item_policy` and
+    `request_files.store_given_files`.
     """
     given = sent.get("items")
     if given is None:

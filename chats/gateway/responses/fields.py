@@ -136,7 +136,7 @@ def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the text format in the provider's form. Raises `InvalidRequest`."""
+    """Return the text format as the provider expects it. Raises `InvalidRequest`."""
     said = parse_object_field(sent, "text")
     form = parse_object_field(said, "format", at="text.format")
     found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
@@ -153,7 +153,7 @@ def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reasoning_effort(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reasoning effort in the provider's form. Raises `InvalidRequest`."""
+    """Return the reasoning effort in the provider's format. Raises `InvalidRequest`."""
     value = parse_object_field(sent, "reasoning").get("effort")
     return {"reasoning_effort": value} if value else {}
 

@@ -218,7 +218,7 @@ def build_item_error(kind: Any, *, param: str) -> InvalidRequest:
 
 
 def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
-    """Return the texts of a field, one per part. Raises `InvalidRequest`."""
+    """Return the text parts of a field. Raises `InvalidRequest`."""
     value = item.get(name)
     if not isinstance(value, (str, list)):
         at = f"{param}.{name}"
@@ -229,7 +229,7 @@ def parse_text_field(item: Mapping[str, Any], name: str, *, param: str) -> tuple
 
 
 def convert_item_part(part: Any) -> Any:
-    """Convert a text, image or file part to the form of chat completions."""
+    """Convert a text, image or file part to the chat completions format."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in TEXTS:
         return {"type": "text", "text": part.get("text")}

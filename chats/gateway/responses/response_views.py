@@ -182,8 +182,8 @@ def load_named_conversation(
 ) -> tuple[BranchEnd | None, tuple[Item, ...]]:
     """Return the end of the conversation that a request continues by id, and its items.
 
-    None and no items without a `conversation`. Raises `InvalidRequest`, `ConversationNotFound` and
-    `IdempotencyKeyReused`.
+    Returns None and no items if the request has no `conversation`. Raises `InvalidRequest`,
+    `ConversationNotFound` and `IdempotencyKeyReused`.
     """
     named = sent.get(CONVERSATION)
     if named is None:

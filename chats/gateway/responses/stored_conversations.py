@@ -64,8 +64,8 @@ MOST_PAIRS, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
 class NewItems:
     """Parsed items that a client adds without requesting a reply.
 
-    `policy` is that of the API key. The limits of `choice` apply to texts and files; it is None
-    without items.
+    `policy` is that of the API key. The limits of `choice` apply to text and files; it is None if
+    there are no items.
     """
 
     user: User
@@ -186,7 +186,7 @@ def create_conversation(
 
 
 def change_metadata(chat: Chat, metadata: Mapping[str, str], *, actor: str, now: datetime) -> Chat:
-    """Replace the metadata of a conversation. The old one is kept under a legal hold."""
+    """Replace the metadata of a conversation. A legal hold keeps the old metadata."""
     with transaction.atomic():
         lock_chat_for_writing(chat.pk)
         row = GatewayChat.objects.get(chat=chat)

@@ -241,7 +241,7 @@ def build_output_content(row: Message, result: Mapping[str, str]) -> str | list[
 
 
 def build_image_item(row: Message, part: FilePart) -> dict[str, Any]:
-    """Return the input item of an image, with its stored bytes or its address."""
+    """Return the input item for an image, with its stored bytes or its URL."""
     image = part.image or Image(0)
     stored = MessageImage.objects.filter(message=row, sha256=image.sha256).first()
     url = format_data_url(stored.media_type, bytes(stored.data)) if stored else image.url

@@ -1,8 +1,8 @@
 """Converts the tools of a request to /v1/responses, and their calls.
 
 Chat completions support only functions. A namespaced function is sent under a combined name, a
-custom tool as a function with one text argument. Hosted tools that the model's server does not run
-are dropped if clients offer them by default.
+custom tool as a function with one string argument. Hosted tools that the model's server does not
+run are dropped if clients offer them by default.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ LEFT_OUT = ("image_generation", "tool_search", request_tools.SEARCH_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The tools for the provider, the original forms of special calls, and the dropped types."""
+    """The tools for the provider, the original format of special calls, and the dropped types."""
 
     tools: tuple[dict[str, Any], ...]
     forms: Mapping[str, Mapping[str, str]]
@@ -65,7 +65,7 @@ def is_left_out(kind: str) -> bool:
 def check_tool_list(
     tools: Sequence[Mapping[str, Any]], *, forms: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Raise `InvalidRequest` if there are too many tools, or if special calls share a name."""
+    """Raise `InvalidRequest` for too many tools, and for duplicate names if any call is special."""
     if len(tools) > request_tools.MOST_TOOLS:
         raise InvalidRequest(
             f"tools has more than {request_tools.MOST_TOOLS} functions.", param="tools"
@@ -77,7 +77,7 @@ def check_tool_list(
 def expand_namespace(
     item: Mapping[str, Any], *, param: str
 ) -> list[tuple[dict[str, Any], Mapping[str, str]]]:
-    """Return the functions of a namespace, each with the form of its calls.
+    """Return the functions of a namespace, each with the format of its calls.
 
     Raises `InvalidRequest`.
     """
@@ -95,7 +95,7 @@ def expand_namespace(
 
 
 def convert_function_tool(tool: Any) -> Any:
-    """Convert a function to the form of chat completions. Other tools keep only their type."""
+    """Convert a function to the chat completions format. Other tools keep only their type."""
     if isinstance(tool, dict) and tool.get("type") == "function":
         return {"type": "function", "function": tool}
     # Dropping `function` makes the form of chat completions invalid here.

@@ -1,4 +1,4 @@
-"""Imports chats of a large file for a limited time, in a child process of a worker."""
+"""Imports chats from a large file for a limited time, in a child process of a worker."""
 
 import sys
 import uuid

@@ -20,7 +20,7 @@ ALONE = (
 
 
 class Command(BaseCommand):
-    """Recomputes every hash and names the first bad row of each broken chain. Changes nothing."""
+    """Recomputes every hash and reports the first bad row of each broken chain. Changes nothing."""
 
     help = "Verify the audit log. The exit code is not 0 if a chain is broken."
 

@@ -177,7 +177,7 @@ def _is_letter(char: str) -> bool:
 
 
 def find_refusal_reason(text: str) -> str:
-    """Return the code of the reason that a text must not become an inferred preference.
+    """Return the code of the reason why text must not become an inferred preference.
 
     `private`, `dated` or `task`; empty if the text is allowed.
     """
@@ -190,13 +190,13 @@ def find_refusal_reason(text: str) -> str:
 
 
 def _without_marks(text: str) -> str:
-    """Return a text without accents, so that roots match in several languages."""
+    """Return text without accents, so that roots match in several languages."""
     letters = unicodedata.normalize("NFKD", text)
     return "".join(char for char in letters if not unicodedata.combining(char))
 
 
 def is_read_by_rules(text: str) -> bool:
-    """Return True if the word lists cover the script of a text."""
+    """Return True if the word lists cover the script of the text."""
     return _READ_BY_RULES.fullmatch(text) is not None
 
 

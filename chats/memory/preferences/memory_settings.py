@@ -136,8 +136,8 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
     """Pause or resume a user's memory.
 
-    While paused, no preferences are saved. Prompts get no preferences, instructions or recent
-    messages of other chats.
+    While paused, no preferences are saved. Prompts contain no preferences, instructions or recent
+    messages from other chats.
     """
     row = lock_memory_settings(owner_id)
     if row.paused != paused:

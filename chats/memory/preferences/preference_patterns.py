@@ -249,7 +249,7 @@ def extract_statements(text: str) -> list[Telling]:
 
 
 def extract_forget_requests(text: str) -> list[str]:
-    """Return the texts that a message asks to forget, verbatim; usually none."""
+    """Return the statements that a message asks to forget, verbatim; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
     end = _PARAGRAPH_END.search(text)
@@ -264,7 +264,7 @@ def extract_forget_requests(text: str) -> list[str]:
 
 
 def is_quotable_span(statement: Telling, *, text: str) -> bool:
-    """Return True if a text is verbatim at its position, outside code, quotations and pastes."""
+    """Return True if the text is verbatim at its position, outside code, quotations and pastes."""
     if len(text) > LONGEST_MESSAGE or text[statement.start : statement.end] != statement.text:
         return False
     return not any(
@@ -274,7 +274,7 @@ def is_quotable_span(statement: Telling, *, text: str) -> bool:
 
 
 def mask_quotations(text: str) -> str:
-    """Return a text with code and quotations masked."""
+    """Return text with code and quotations masked."""
     return _HIDDEN.sub("[…]", text)
 
 
@@ -300,7 +300,7 @@ def _extract_facts(words: str, *, at: int, text: str) -> list[Telling]:
 
 
 def is_mere_reference(text: str) -> bool:
-    """Return True if a text only refers to other text, such as "that" or "this for later"."""
+    """Return True if the text only refers to other text, such as "that" or "this for later"."""
     return all(word in _POINTING for word in re.findall(r"\w+", text.lower()))
 
 

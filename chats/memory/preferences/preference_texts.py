@@ -1,4 +1,4 @@
-"""Checks the texts of preferences, and compares them."""
+"""Checks and compares the text of preferences."""
 
 import unicodedata
 
@@ -41,7 +41,7 @@ def hash_preference_text(text: str, *, settings: MemorySettings) -> str:
 
 
 def normalise_for_comparison(text: str) -> str:
-    """Return a text normalised for comparison, without differences in case, width and spaces."""
+    """Return text normalised for comparison, without differences in case, width and spaces."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(plain.split()).rstrip(".!,;。！")
 

@@ -384,7 +384,7 @@ def _drop_suggestion(row: Preference, *, now: datetime) -> None:
 
 
 def _forget_text(settings: MemorySettings, text: str) -> None:
-    """Store a keyed hash of a text, so that it is not learned again."""
+    """Store a keyed hash of the text, so that it is not learned again."""
     ForgottenPreference.objects.get_or_create(
         owner_id=settings.owner_id, digest=hash_preference_text(text, settings=settings)
     )

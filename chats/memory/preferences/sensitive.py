@@ -1,7 +1,7 @@
-"""Detects secrets in a text: payment cards, bank accounts, keys, passwords, identity numbers.
+"""Detects secrets in text: payment cards, bank accounts, keys, passwords, identity numbers.
 
-Preferences are sent with every message, so a text with a secret never becomes one. Checks follow
-ISO/IEC 7812 (Luhn check digit of cards) and ISO 13616 (IBAN, remainder 97).
+Preferences are sent with every message, so text that contains a secret never becomes one. Checks
+follow ISO/IEC 7812 (Luhn check digit of cards) and ISO 13616 (IBAN, remainder 97).
 """
 
 import re
@@ -79,7 +79,7 @@ _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{
 
 
 def is_secret(text: str) -> bool:
-    """Return True if a text seems to contain a secret, such as a card number, IBAN or password."""
+    """Return True if the text may contain a secret, such as a card number, IBAN or password."""
     plain = _BORDER.sub(" ", _to_plain_signs(text))
     if any(pattern.search(plain) for pattern in (_WORDS, _KEYS, _RANDOM)):
         return True
@@ -91,7 +91,7 @@ def is_secret(text: str) -> bool:
 
 
 def _to_plain_signs(text: str) -> str:
-    """Return a text with plain digits, letters, spaces and hyphens, without invisible signs."""
+    """Return text with plain digits, letters, spaces and hyphens, without invisible characters."""
     compatible = unicodedata.normalize("NFKC", text)
     return "".join(map(_to_plain_sign, compatible))
 
@@ -114,7 +114,7 @@ def is_card(digits: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Return True if a text, or its beginning, is an IBAN with valid check digits.
+    """Return True if the text, or its beginning, is an IBAN with valid check digits.
 
     The beginning is checked because the text may include words that follow the IBAN.
     """

@@ -41,10 +41,10 @@ def store_stated_preferences(
 ) -> list[Preference]:
     """Save preferences that a user stated in a message, in the caller's transaction.
 
-    Returns the created or confirmed rows. Skips deleted preferences, secrets, texts that are not
-    literal parts of the message, and those over a limit. A preference that the user wrote is not
-    replaced: the new one is suggested instead. A preference older than the active one is stored as
-    superseded. Saves nothing while the user's memory is off or paused.
+    Returns the created or confirmed rows. Skips deleted preferences, secrets, text that is not a
+    literal part of the message, and statements over a limit. A preference that the user wrote is
+    not replaced: the new one is suggested instead. A preference older than the active one is stored
+    as superseded. Saves nothing while the user's memory is off or paused.
     """
     if not statements:
         return []
@@ -65,8 +65,8 @@ def withdraw_preferences(
 ) -> list[Preference]:
     """Deactivate preferences that a user asks to forget, in the caller's transaction.
 
-    A text matches a preference as in `is_preference_named`. Returns the deactivated rows; the
-    memory page still lists them as superseded.
+    `is_preference_named` decides which preferences match. Returns the deactivated rows; the memory
+    page still lists them as superseded.
     """
     if not texts or not is_noting(lock_memory_settings(owner_id)):
         return []
@@ -86,7 +86,7 @@ def withdraw_preferences(
 
 
 def is_preference_named(said: str, text: str) -> bool:
-    """Return True if a text that a user asks to forget matches a preference.
+    """Return True if the text that a user asks to forget matches a preference.
 
     The text contains the preference, or all of its words, at least two, are in the preference. One
     word is enough in a script without spaces.
@@ -102,14 +102,14 @@ def is_preference_named(said: str, text: str) -> bool:
 
 
 def _is_part_of(part: str, text: str) -> bool:
-    """Return True if a text contains the part as whole words."""
+    """Return True if the text contains the part as whole words."""
     before = r"" if is_wide_script(part[:1]) else r"(?<!\w)"
     after = r"" if is_wide_script(part[-1:]) else r"(?!\w)"
     return re.search(f"{before}{re.escape(part)}{after}", text) is not None
 
 
 def is_wide_script(text: str) -> bool:
-    """Return True if a text has letters of a script that uses no spaces between words."""
+    """Return True if the text has letters of a script that uses no spaces between words."""
     return any(ord(letter) >= FIRST_WIDE_LETTER for letter in text)
 
 

@@ -138,7 +138,7 @@ def find_addressed_roles(
 
 
 def spread_texts(keys: Sequence[int]) -> list[int]:
-    """Return at most `MOST_READ` of some texts, in equal steps from the first to the last."""
+    """Return at most `MOST_READ` of the texts, evenly spaced from the first to the last."""
     if len(keys) <= MOST_READ:
         return list(keys)
     step = (len(keys) - 1) / (MOST_READ - 1)

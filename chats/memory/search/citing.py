@@ -40,7 +40,7 @@ class Cited:
 def score_cited_texts(
     owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]
 ) -> Mapping[int, Cited]:
-    """Score the texts that matching summary lines and preferences cite. Return scores by id.
+    """Score the texts cited by matching summary lines and preferences. Return scores by id.
 
     `keys`: ids of texts that share words with the question, best first; the summaries and
     preferences among them are read. `stems`: the words of the question with their weights.

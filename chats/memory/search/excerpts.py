@@ -243,7 +243,7 @@ class Filling:
         return self.add(found, text, *part)
 
     def add_hidden_part(self, found: MatchingMessage, text: PathText, start: int, end: int) -> bool:
-        """Add an excerpt of the part of a text that the prompt lacks. False if it does not fit.
+        """Add an excerpt of the part that the prompt lacks. Return False if it does not fit.
 
         The part is skipped, which returns True, if only the sent text matches the question.
         """

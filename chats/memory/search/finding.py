@@ -124,7 +124,7 @@ def find_texts(
     """Return the texts that match a question, best first, and the word counts for weights.
 
     `within` must restrict the texts to the owner. The texts most similar by embedding (`alike`) and
-    those that matching texts cite are candidates regardless of their words. In a single chat, names
+    those cited by matching texts are candidates regardless of their words. In a single chat, names
     can stand for the messages of a role. `is_quick` compares fewer texts.
     """
     line = line or TextOrder()

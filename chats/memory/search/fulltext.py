@@ -1,9 +1,9 @@
 """Queries the word index, in SQLite or PostgreSQL.
 
 SQLite reads the full-text table from the newest text backwards, so the cost depends on the limit
-and not on the chat's length. PostgreSQL's index returns all texts of a word at once, and each must
-be fetched. Within an id range of one branch, it is therefore queried in parts, newest first. For a
-frequent word, the texts themselves are scanned.
+and not on the chat's length. PostgreSQL's index returns all texts with a word at once, and each
+must be fetched. Within an id range of one branch, it is therefore queried in parts, newest first.
+For a frequent word, the texts themselves are scanned.
 
 Words consist of letters, digits and combining marks, so quoting removes all query syntax. Keys and
 full words begin with different characters that no word contains.
@@ -110,7 +110,7 @@ def build_sqlite_query(
     *,
     is_beginning: bool,
 ) -> Statement:
-    """Return the SQLite query for the newest texts of a word.
+    """Return the SQLite query for the newest texts with a word.
 
     With a condition, CROSS JOIN fixes the order: the word index first, then each text.
     """
@@ -137,7 +137,7 @@ def build_postgres_query(
     *,
     is_beginning: bool,
 ) -> Statement:
-    """Return the PostgreSQL query for the newest texts of a word."""
+    """Return the PostgreSQL query for the newest texts with a word."""
     match = [f"'{FULL}{word}':*" if is_beginning else f"'{word}'"]
     match += [f"'{KEY}{key}'" for key in within.keys]
     if within.either:
@@ -161,7 +161,7 @@ def build_postgres_select(
 
 
 def find_newest_texts(word: str, share: float, *, within: Within, most: int) -> Iterator[int]:
-    """Yield the newest texts of a word, in growing parts of the ranges, until there are enough."""
+    """Yield ids of the newest texts with a word, at most `most`, in growing parts of the ranges."""
     look = scan_text_range if share * COMMON >= 1 else query_text_range
     for first, last in within.stretches or ():
         width = int(1.5 * most / share) + 1
@@ -174,7 +174,7 @@ def find_newest_texts(word: str, share: float, *, within: Within, most: int) -> 
 
 
 def scan_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Return the newest texts of an id range that contain a word, without using the index."""
+    """Return the ids of the newest texts in a range with a word, without using the index."""
     return fetch_text_ids(
         "SELECT id FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
         f" AND strpos(' ' || words || ' ', %s) > 0{only[0]} ORDER BY id DESC LIMIT %s",
@@ -183,7 +183,7 @@ def scan_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) 
 
 
 def query_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Return the newest texts of an id range that contain a word, using the index.
+    """Return the ids of the newest texts in a range with a word, using the index.
 
     Block tokens restrict the index query to the range. `id + 0` prevents PostgreSQL from
     using the primary key, which would parse the words of every text.
@@ -215,7 +215,7 @@ def build_id_condition(numbers: Collection[int]) -> Statement:
 
 
 def pack_values(values: Collection[Any]) -> str:
-    """Return numbers or texts as one SQL parameter for `unpack_numbers` or `unpack_texts`."""
+    """Return numbers or strings as one SQL parameter for `unpack_numbers` or `unpack_texts`."""
     if connection.vendor == "sqlite":
         return json.dumps(list(values))
     # Returned as text, because psycopg checks each number of a list for quoting. Words need
@@ -241,7 +241,7 @@ def unpack_texts(packed: Any) -> RawSQL:
 
 
 def unpack_keys(packed: Any) -> RawSQL:
-    """Return a subquery of UUIDs, packed as hexadecimal texts, for an `…__in` filter."""
+    """Return a subquery of UUIDs, packed as hexadecimal strings, for an `…__in` filter."""
     if connection.vendor == "sqlite":
         return _unpack_json(packed)
     return RawSQL("SELECT unnest(%s::uuid[])", [packed])

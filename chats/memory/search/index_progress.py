@@ -1,4 +1,4 @@
-"""Finds the messages and summaries of a branch that are not indexed yet, and creates its place."""
+"""Finds the unindexed messages and summaries of a branch, and creates its `SearchPlace`."""
 
 import uuid
 from collections.abc import Collection

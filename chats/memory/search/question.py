@@ -1,4 +1,4 @@
-"""Parses a question: the words to search, the dates it mentions, and words to ignore."""
+"""Parses a question: the words to search for, the dates it mentions, and words to ignore."""
 
 import re
 import unicodedata
@@ -93,7 +93,7 @@ _WIDE_GREETINGS = re.compile(
 
 
 def _fold_letters(text: str) -> str:
-    """Return a text in lower case without accents and vowel marks, as people often type it."""
+    """Return text in lower case without accents and vowel marks, as people often type it."""
     parts = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(one for one in parts if not unicodedata.category(one).startswith("M"))
     return unicodedata.normalize("NFC", plain)
@@ -272,13 +272,13 @@ def count_question_words(text: str) -> float:
 
 
 def strip_possessive(word: Word, text: str) -> str:
-    """Return a word in the form of a name: *Ann* for *Ann's*."""
+    """Return a word without its possessive ending: *Ann* for *Ann's*."""
     is_possessive = _POSSESSIVE.search(text[word.start : word.end]) is not None
     return word.full.removesuffix("s") if is_possessive else word.full
 
 
 def is_about_oneself(text: str) -> bool:
-    """Return True if a text has first-person words, such as *I* or *my*."""
+    """Return True if the text has first-person words, such as *I* or *my*."""
     words = {run[0].casefold() for run in _LETTERS.finditer(text)}
     return not words.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
@@ -305,9 +305,9 @@ def get_typed_prefix(found: Sequence[Word], text: str) -> str:
 
 
 def is_greeting(text: str) -> bool:
-    """Return True if a text only greets, thanks or agrees, so that there is nothing to search.
+    """Return True if the text only greets, thanks or agrees, leaving nothing to search for.
 
-    This includes a text without letters and digits, such as an emoji.
+    This includes text without letters and digits, such as an emoji.
     """
     if any(mark in text for mark in "?？؟"):
         return False
@@ -323,7 +323,7 @@ def mask_greetings(text: str) -> str:
 
 
 def is_question_or_request(text: str) -> bool:
-    """Return True if a text has a question mark, or begins as a question or request.
+    """Return True if the text has a question mark, or begins as a question or request.
 
     In scripts without spaces, the words that ask may be anywhere. A request such as "Tell me …" or
     "列出…" is a question too.

@@ -173,7 +173,7 @@ def build_reference(excerpt: FoundExcerpt) -> Reference:
 
 
 def format_excerpt(text: str, start: int, end: int) -> str:
-    """Return a part of a text, with an ellipsis at each end where text was left out."""
+    """Return a part of the text, with an ellipsis at each end where text was left out."""
     before = "… " if start > 0 else ""
     after = " …" if end < len(text) else ""
     return f"{before}{text[start:end].strip()}{after}"
@@ -182,7 +182,7 @@ def format_excerpt(text: str, start: int, end: int) -> str:
 def build_chosen_entries(
     found: ChosenReferences, *, is_plain: bool = False, zone: str = ""
 ) -> tuple[TextEntry, ...]:
-    """Return references in prompt form before they are stored with a turn."""
+    """Return references, formatted for a prompt, before they are stored with a turn."""
     rows = Message.objects.filter(pk__in=[each.message_id for each in found.references])
     messages = {row.pk: row for row in rows}
     return tuple(
@@ -225,7 +225,7 @@ def build_reference_entries(
     zone: str = "",
     shown: Callable[[Message], str] | None = None,
 ) -> tuple[TextEntry, ...]:
-    """Return the references of a turn in prompt form: day, speaker, text.
+    """Return the references of a turn, formatted for a prompt: day, speaker, text.
 
     `is_plain`: only the text. `has_inline_day`: the day is a part of the label. Dates are in
     `zone`, or UTC without one. `shown` returns a message's text as the reader of the prompt may see
@@ -305,7 +305,7 @@ def build_text_entry(
     has_inline_day: bool = False,
     zone: str = "",
 ) -> TextEntry:
-    """Return a part of a message in prompt form.
+    """Return a part of a message, formatted for a prompt.
 
     `is_plain`: without day and speaker. `has_inline_day`: the day is a part of the label.
     """
@@ -322,7 +322,7 @@ def build_text_entry(
 def format_iso_day(at: datetime | None, *, zone: str) -> str:
     """Return the ISO day of a time in a time zone, or in UTC if no zone is given.
 
-    Empty without a time.
+    Empty if `at` is None.
     """
     if at is None:
         return ""

@@ -45,7 +45,7 @@ def build_search_keys(branch: Branch, *, role: str) -> str:
 def collect_searchable_texts(parts: Iterable[dict[str, object]]) -> Iterable[str]:
     """Yield the texts of a message's parts and tool results, without reasoning and arguments.
 
-    The names and texts of files follow, so that a long file does not displace words of the message.
+    The names and text of files follow, so that a long file does not displace words of the message.
     """
     parts = list(parts)
     for part in parts:
@@ -61,7 +61,7 @@ def collect_searchable_texts(parts: Iterable[dict[str, object]]) -> Iterable[str
 
 
 def list_names_of_images(parts: Iterable[dict[str, object]]) -> list[str]:
-    """Return the names of files without a text, such as images. Tool results have none."""
+    """Return the names of files without text, such as images. Tool results have none."""
     files = [
         FilePart(str(part["media_type"]), str(part["name"]), str(part["reference"]))
         for part in parts

@@ -38,12 +38,12 @@ _WORD = re.compile(r"\S+")
 
 
 class OtherDimensions(Exception):
-    """The model returned vectors of another length than those in its index."""
+    """The model returned vectors whose length differs from those in its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of an index: all texts, texts with a vector, and rejected texts."""
+    """The progress of an index: numbers of all texts, texts with a vector, and rejected texts."""
 
     texts: int
     done: int

@@ -1,4 +1,4 @@
-"""Splits a text into search words, in the same way for the index, questions and highlights.
+"""Splits text into search words, in the same way for the index, questions and highlights.
 
 Characters are normalised first (NFKC, including half-width kana and ligatures). A run of letters is
 then split where the script changes, and each part is processed by script:
@@ -272,7 +272,7 @@ def get_stemmer(language: str) -> Any:
 
 @cache
 def load_stop_words() -> frozenset[str]:
-    """Return the stop words in search form."""
+    """Return the stems of the stop words, as used for search."""
     return frozenset(stem for one in STOP_WORDS for stem in list_search_stems(one))
 
 

@@ -80,7 +80,7 @@ def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any
 
 
 def get_label(row: StoredFile) -> str:
-    """Return the name of a document as its line in a prompt contains it."""
+    """Return the name of a document as it appears in its line of a prompt."""
     return build_file_label(row.name, limit=LONGEST_LABEL)
 
 

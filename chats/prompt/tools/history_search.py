@@ -1,4 +1,4 @@
-"""`chat_history_search`: the model searches the messages of its chat that its prompt leaves out.
+"""`chat_history_search`: the model searches messages in its chat that its prompt leaves out.
 
 Read-only and limited to the calling chat, because the arguments cannot name another. Returns a JSON
 list of standard messages within a token limit: the best match first, with its neighbours.

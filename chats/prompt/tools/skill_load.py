@@ -77,7 +77,7 @@ def run_skill_load(
 def load_file_part(
     skill: SkillText, *, name: str, start: int, facts: SkillFacts
 ) -> tuple[str, dict[str, Any]]:
-    """Load a part of a file of one of the chat's skills.
+    """Load a part of a file that belongs to one of the chat's skills.
 
     Files of always-loaded skills can be read too. Returns the text for the model, and names and
     numbers for the ledger.

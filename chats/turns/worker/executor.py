@@ -12,7 +12,7 @@ class DeadlineExecutor:
     """A few threads that run the call with the earliest deadline first.
 
     A call's deadline is the start of its work plus its patience. Other calls can run before it only
-    if their deadline is earlier, which limits its delay. Calls of older work run first. If many
+    if their deadline is earlier, so its delay is limited. Calls of older work run first. If many
     turns start concurrently, some of them therefore finish early.
     """
 

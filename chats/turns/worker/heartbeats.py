@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeasedTurn(Protocol):
-    """The interface of a running turn to the heartbeats."""
+    """The interface of a running turn that the heartbeats use."""
 
     lease: Lease
 
@@ -35,7 +35,7 @@ class LeasedTurn(Protocol):
 
 
 class Host(Protocol):
-    """The interface of the worker to the heartbeats: database functions and the live bus."""
+    """The interface of the worker that the heartbeats use: database functions and the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Run a database function in a thread and return its result."""

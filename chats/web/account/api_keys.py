@@ -31,7 +31,7 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 
 
 class KeyForm(PageForm):
-    """A new API key. `unmanaged`: the texts of requests to `/v1` are not stored."""
+    """A new API key. `unmanaged`: the text of requests to `/v1` is not stored."""
 
     id_format = "key-%s"
 
@@ -86,7 +86,10 @@ def api_keys(request: PersonRequest) -> HttpResponse:
 def render_api_keys(
     request: PersonRequest, form: KeyForm, *, made: ApiKey | None = None, secret: str = ""
 ) -> HttpResponse:
-    """Render the list and the form. `made`, `secret`: a key that was just created."""
+    """Render the list and the form.
+
+    `made`, `secret`: a key that was just created, and its secret.
+    """
     now = timezone.now()
     context = {
         "keys": [

@@ -106,7 +106,7 @@ def render_exchange_page(request: PersonRequest, *, refusal: Refusal | None = No
 @require_GET
 @signed_in  # type: ignore[arg-type]  # returns a stream
 def exchange_everything(request: PersonRequest) -> HttpResponseBase:
-    """Send all data of the user as one archive. Raises `NotFound` for an unknown format."""
+    """Send all of the user's data as one archive. Raises `NotFound` for an unknown format."""
     form = request.GET.get("form", "ui")
     if form not in {name for name, _ in EVERYTHING}:
         raise NotFound
@@ -117,7 +117,10 @@ def exchange_everything(request: PersonRequest) -> HttpResponseBase:
 @require_GET
 @signed_in  # type: ignore[arg-type]  # may return a stream
 def chat_export(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponseBase:
-    """Show the export formats of a chat, or send the chosen `form`. Raises `NotFound`."""
+    """Show the export formats of a chat, or send its export in the requested format.
+
+    Raises `NotFound` for an unknown format.
+    """
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     form, scope = request.GET.get("form", ""), request.GET.get("scope", "active")
     if not form:

@@ -22,7 +22,7 @@ MODES = Skill.Mode
 
 
 class SkillTextForm(PageForm):
-    """The texts of a skill."""
+    """The text fields of a skill."""
 
     name = TextField(
         label=gettext_lazy("Name"),
@@ -70,7 +70,7 @@ class NewSkillForm(SkillTextForm):
 
 
 class ChangedSkillForm(SkillTextForm):
-    """The texts, the mode and the state of an existing skill."""
+    """The text fields, mode and state of an existing skill."""
 
     mode = OptionField(
         label=gettext_lazy("Mode"),
@@ -95,9 +95,9 @@ class SkillArchiveForm(PageForm):
     archive = UploadField(
         label=gettext_lazy("Archive"),
         help_text=gettext_lazy(
-            "Choose a ZIP archive of folders with SKILL.md and text files, at most 1 MiB. An "
-            "existing skill with the same name is updated, and its files are replaced by the "
-            "files of the folder."
+            "Choose a ZIP archive of folders with SKILL.md and text files, at most 1 MiB. "
+            "An existing skill with the same name is updated, and its files are replaced "
+            "by the files in the folder."
         ),
         widget=forms.FileInput(attrs={"accept": ".zip"}),
     )
@@ -142,7 +142,7 @@ class SkillFileForm(PageForm):
 
 
 class StoredFileForm(PageForm):
-    """The text of a file that the skill has."""
+    """The text of a file that the skill already contains."""
 
     name = TextField(widget=forms.HiddenInput)
     text = TextField(

@@ -106,7 +106,7 @@ def skill_file_save(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def skill_file_delete(request: PersonRequest, slug: str) -> HttpResponse:
-    """Delete a file of a skill."""
+    """Delete a file from a skill."""
     skill = skills.get_editable_skill(user=request.user, slug=slug)
     form = SkillFileForm(request.POST)
     with form.catch_refusal():
@@ -275,7 +275,7 @@ def render_skill(
 
 
 def build_file_form(file: SkillFile, *, sent: Mapping[str, Any] | None) -> StoredFileForm:
-    """Return the form of a file with its stored text, or with `sent`, a refused text of it."""
+    """Return the form of a file with its stored text, or with its refused text `sent`."""
     auto_id = f"file-{file.pk}-%s"
     if sent is not None and sent.get("name") == file.name and "text" in sent:
         return StoredFileForm(sent, auto_id=auto_id)

@@ -80,7 +80,10 @@ def webhooks(request: PersonRequest) -> HttpResponse:
 def render_webhooks(
     request: PersonRequest, form: WebhookForm, *, made: Webhook | None = None, secret: str = ""
 ) -> HttpResponse:
-    """Render the list and the form. `made`, `secret`: a webhook that was just created."""
+    """Render the list and the form.
+
+    `made`, `secret`: a webhook that was just created, and its secret.
+    """
     context = {
         "webhooks": managing.list_webhooks(owner=request.user),
         "form": form,

@@ -47,7 +47,7 @@ def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
 
 
 def compaction_action(act: Callable[[PersonRequest, Compaction], object]) -> View:
-    """Decorator: load the compaction of the address for the function, then show its new state."""
+    """Decorator: load the compaction that the URL names, run the action, and show the new state."""
 
     @chat_action
     @functools.wraps(act)

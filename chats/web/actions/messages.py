@@ -82,7 +82,7 @@ def render_flagged_message(
 
 
 def mark_action(act: Callable[[PersonRequest, Message], object]) -> View:
-    """Decorator: load the message of the address for the function, then show its new marks."""
+    """Decorator: load the message that the URL names, run the action, and show the new marks."""
 
     @chat_action
     @functools.wraps(act)

@@ -145,7 +145,7 @@ def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str,
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
-    """Return the prompt limit in tokens of the row's policy with the chat's model."""
+    """Return the prompt limit of the row's policy with the chat's model, in tokens."""
     window = chat.model.window if chat.model else None
     return compute_prompt_limit(load_policy_values(row.effective_policy), model_window=window)
 
@@ -156,7 +156,7 @@ def build_prompt_bars(row: Compaction, *, scale: int) -> list[PromptBar]:
     rest = max(row.tokens_after - summary, 0)
     replaced = max(row.tokens_before - rest, 0)
     before = gettext("Before: {part:,} tokens replaced, {rest:,} other tokens")
-    after = gettext("After: {part:,} tokens of summary, {rest:,} other tokens")
+    after = gettext("After: {part:,} tokens in the summary, {rest:,} other tokens")
     return [
         build_prompt_bar(
             gettext("Before"),
@@ -254,7 +254,7 @@ def describe_savings(balance: Balance) -> str:
 
 
 def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
-    """Return the code and the label of the reason why the compaction started."""
+    """Return the code and the label of the compaction's trigger."""
     if row.trigger == "revision":
         return "revision", gettext("edited summary")
     if row.trigger == "rerun":
@@ -318,7 +318,7 @@ def load_compaction_events(
 ) -> list[tuple[AuditEvent, str]]:
     """Return the ledger rows about a compaction, oldest first, each with the label of its actor.
 
-    At most `MOST_EVENTS`.
+    At most `MOST_EVENTS` rows.
     """
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", data__compaction=str(row.pk))
     found = list(rows.order_by("seq")[:MOST_EVENTS])

@@ -162,7 +162,7 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
         else gettext("none")
     )
     figures = [
-        ReceiptFigure(gettext("Sent"), size, gettext("tokens by the local tokenizer")),
+        ReceiptFigure(gettext("Sent"), size, gettext("tokens, counted by the local tokenizer")),
         ReceiptFigure(gettext("Prompt limit"), limit, note),
         ReceiptFigure(gettext("Left out"), format_number(left), reasons),
     ]
@@ -170,7 +170,7 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
     if factor != 1:
         note = gettext("local count × {factor:.3f}, learned from this model’s replies")
         estimate = f"≈ {format_number(round(row.prompt_tokens * factor))}"
-        label = gettext("Estimated for the provider")
+        label = gettext("Estimated provider count")
         figures.insert(1, ReceiptFigure(label, estimate, note.format(factor=factor)))
     if counted_there := row.usage.get("input"):
         note = describe_cache_tokens(row.usage.get("cached", 0), row.usage.get("written", 0))

@@ -103,7 +103,7 @@ def build_text_field(
 
 
 def normalise_field_value(value: Any) -> Any:
-    """Convert a control's value to its form in the state."""
+    """Convert a control's value to the value to store in the state."""
     return value.replace("\r\n", "\n") if isinstance(value, str) else value
 
 

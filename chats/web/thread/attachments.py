@@ -59,7 +59,7 @@ class ShownFile:
 
 
 def describe_size(file: StoredFile) -> list[str]:
-    """Return the kind of a document, its pages if any, and its tokens."""
+    """Return the kind of a document, its page count if it has pages, and its token count."""
     facts = [str(file.get_kind_display())]
     if file.pages:
         facts.append(format_pages(file.pages))

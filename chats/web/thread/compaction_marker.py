@@ -165,7 +165,10 @@ class CompactionMarker:
 
     @property
     def reason(self) -> str:
-        """Why a window moved or a summary was not used. Unknown reasons are shown unchanged."""
+        """The reason why a window moved or a summary was not used.
+
+        Unknown reasons are shown unchanged.
+        """
         row = self.compaction
         if row.kind == Compaction.Kind.WINDOW:
             known = WINDOW_REASONS.get(row.reason)

@@ -19,8 +19,8 @@ class RequestNotice:
     """A notice: kind, icon, title, body, and the attempt that it refers to.
 
     `status`: the code of the title. `reason`: the underlying code, if any. `can_retry`: a retry may
-    help. `can_do_without`: a summary without a model was not tried yet. `late_in`: seconds after
-    which a request that no worker started is late; 0 otherwise.
+    help. `can_do_without`: a summary without a model has not been tried yet. `late_in`: seconds
+    after which a request that no worker started is late; 0 otherwise.
     """
 
     kind: str

@@ -39,7 +39,7 @@ PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class ShownImage:
-    """An image of a message: a stored hash, or an external URL, which is never loaded.
+    """An image in a message: a stored hash, or an external URL, which is never loaded.
 
     `words` is the alternative text. `call_id`: the tool call whose result contains the image.
     """
@@ -69,7 +69,7 @@ class DayMark:
 
 @dataclass(frozen=True, slots=True)
 class MessageEntry:
-    """A message of the thread.
+    """A message in the thread.
 
     `sent` is the message's disposition in the next prompt, shown by a rail beside the message.
     `reason` explains an omission.
@@ -187,7 +187,7 @@ class MessageEntry:
 
     @property
     def images(self) -> list[ShownImage]:
-        """The images of the message. Those of tool results belong to their calls."""
+        """The images in the message. Those in tool results belong to the calls."""
         answered = {part["call_id"] for part in self.message.parts if part["type"] == "tool_result"}
         return [each for each in list_images(self.message.parts) if each.call_id not in answered]
 
@@ -202,7 +202,7 @@ class MessageEntry:
 
 
 def list_images(parts: Sequence[Mapping[str, str]]) -> list[ShownImage]:
-    """Return the images of a message in order, with their alternative texts.
+    """Return the images in a message in order, with their alternative texts.
 
     An image in a tool result has no name.
     """

@@ -80,7 +80,7 @@ EXCLUDE = Act(
     "chats:message-exclude",
     "x",
     gettext_lazy("Exclude from prompts"),
-    gettext_lazy("The message remains visible here, but is not sent in prompts or summaries"),
+    gettext_lazy("The message remains visible here, but is left out of prompts and summaries"),
 )
 INCLUDE = Act(
     "include",

@@ -94,7 +94,7 @@ class AssembledContext:
     `segments` are in prompt order and add up to `prompt_tokens`, local tokens. `texts` maps SHA-256
     to each text that is not a stored message. `original_count` counts the history messages that are
     neither covered by a summary nor excluded. `compressed_count` counts those that are sent, and
-    `truncated_count` those sent and cut. `adjusted` names deviations from the policy. `notes` names
+    `truncated_count` those sent and cut. `adjusted` lists deviations from the policy. `notes` lists
     changes, repairs as `seq:repair[:call]`, and `strategy:fallback`. `prefix` is the prefix before
     the tail and the question: its number of messages and of segments. `cache_marks` are message
     counts after which a cache breakpoint is placed (see `cache_breakpoints`).
@@ -125,8 +125,8 @@ class AssembledContext:
 class WindowNeeded:
     """The history must be shortened: store a `window` row up to `to_seq`, then compose again.
 
-    The token counts are the local tokens of history before and after. Messages that were not loaded
-    are not counted.
+    The token counts are the local tokens of history before and after the move. Messages that were
+    not loaded are not counted.
     """
 
     to_seq: int
@@ -161,8 +161,9 @@ def drop_retrieved_context(given: ComposeInput) -> ComposeInput:
 
 
 def is_compressed(context: AssembledContext) -> bool:
-    """Return True if messages were omitted or cut, which the ledger records as
-    `context.compressed`.
+    """Return True if messages were omitted or cut.
+
+    The ledger records this as `context.compressed`.
     """
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
@@ -192,7 +193,7 @@ class _Prompt:
             self.excerpts = sum(count_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
-        """Return the decision to use, and why the fallback decided, or "" if it did not."""
+        """Return the decision to use, and the reason if the fallback decided, else ""."""
         given, taken = self.given, self.fixed.cost
         limit = self.marks.limit - taken
         ceiling = given.values.window_tokens

@@ -46,7 +46,7 @@ def _messages(pieces: Iterable[Piece]) -> int:
 
 
 def _earlier_question(prefix: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
-    """Count the messages up to and including the newest user message of the history.
+    """Count the messages up to and including the newest user message in the history.
 
     0 if there is none.
     """

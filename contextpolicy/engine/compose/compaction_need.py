@@ -1,4 +1,4 @@
-"""Decides whether a summary is due after a composed prompt."""
+"""Decides whether a summary is due after a prompt was composed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +20,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """Whether a summary is due after a composed prompt.
+    """The decision on whether a summary is due, made after a prompt was composed.
 
     `action`: `none`, `prepare` (write the summary in the background) or `swap` (use it as soon as
     it is ready). `reason`: the mark or rule that decided. `tokens`: the prompt size, and `mark`:

@@ -52,7 +52,7 @@ JOINT_BYTES = len(SECTION_JOINT)
 class Maker:
     """Builds the blocks of one prompt, each message in its own role.
 
-    `texts` maps SHA-256 to texts that are not stored messages. `stubbed` names the tool results
+    `texts` maps SHA-256 to texts that are not stored messages. `stubbed` lists the tool results
     that the policy's rules omit.
     """
 
@@ -82,8 +82,9 @@ class Maker:
         return self.message("system", "system", [(name, text) for name, text in parts if text])
 
     def tools(self, tools: Sequence[ToolSpec]) -> Block:
-        """Build the block of tool definitions. It is not a message, but counts as part of the
-        prompt.
+        """Build the block of tool definitions.
+
+        The block is not a message, but counts as part of the prompt.
         """
         if not tools:
             return Block(())
@@ -121,9 +122,9 @@ class Maker:
         return self.dated(made, message) if message.day else made
 
     def question(self, message: Message) -> Block:
-        """Build the block of the question, uncut. An empty text still gives a message.
+        """Build the block of the question, uncut. Empty text still becomes a message.
 
-        A question without parts represents the system text of a client and gives no message.
+        A question without parts represents a client's system text and becomes no message.
         """
         made = self.whole(message)
         if not made.wires and message.parts:
@@ -142,7 +143,7 @@ class Maker:
         return self.whole(message)
 
     def whole(self, message: Message, result_limit: int | None = None) -> Entry:
-        """Build the entry of a message of the running turn: texts uncut, tool results cut."""
+        """Build the entry for a message in the running turn: text uncut, tool results cut."""
         made = build_prompt_entry(
             message,
             values=self.values,
@@ -178,7 +179,7 @@ class Maker:
         return self.weighed((day, *block.segments), wires)
 
     def shows(self, message: Message) -> bool:
-        """Return True if the layout can represent a message of the history."""
+        """Return True if the layout can represent a message in the history."""
         return True
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
@@ -204,7 +205,7 @@ class Maker:
         return Block(segments, wires, self.scale.weight(tokens, size))
 
     def store_text(self, text: str) -> str:
-        """Store a text that is not a stored message, and return its SHA-256 as the reference."""
+        """Store text that is not a stored message, and return its SHA-256 as the reference."""
         ref = compute_text_ref(text)
         self.texts[ref] = text
         return ref
@@ -250,7 +251,7 @@ def enforce_strict_roles(
     """Return blocks with alternating roles, user first, and notes on the changes.
 
     Some providers require this. Adjacent messages of the same role are joined by a blank line. If a
-    reply comes first, or if there are only system texts, a short user message is added.
+    reply comes first, or if there is only system text, a short user message is added.
     """
     made: list[Block] = []
     notes: list[str] = []
@@ -272,7 +273,7 @@ def enforce_strict_roles(
 
 
 def shift_images(images: Images, *, by: int) -> Images:
-    """Shift the offsets of images, because a text of length `by` was inserted before them."""
+    """Shift the offsets of images, because text of length `by` was inserted before them."""
     return tuple((place + by, part) for place, part in images)
 
 

@@ -64,7 +64,7 @@ class SortedOut:
     """The loaded messages, classified before any limit applies.
 
     `live` can be sent as history, `pins` are separate, `continued` is the truncated reply that is
-    continued. `left` is (seq, reason) of flagged and empty messages.
+    continued. `left` contains (seq, reason) for flagged and empty messages.
     """
 
     live: tuple[Message, ...]
@@ -184,9 +184,9 @@ def account_for_messages(
 ) -> Account:
     """Merge the decisions on single messages with the ranges of summary, window and loader.
 
-    `sent` is ascending, `left` is (seq, reason). A decision on a single message takes precedence
-    over a range. `skipped`: ranges that a history provider omitted. If the summary is not sent, the
-    messages that it covers are left out by `budget`.
+    `sent` is ascending, `left` contains (seq, reason) pairs. A decision on a single message takes
+    precedence over a range. `skipped`: ranges that a history provider omitted. If the summary is
+    not sent, the messages that it covers are left out with the reason `budget`.
     """
     single = dict(left)
     known = sorted((*sent, *single))

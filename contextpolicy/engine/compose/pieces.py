@@ -183,7 +183,7 @@ class Pieces:
     def _build_fixed(self) -> Fixed:
         """Build the fixed parts and fit them to the limit.
 
-        Raises PolicyImpossible, QuestionTooLarge and TurnTooLarge.
+        Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit.
         """
         facts, make = self.facts, self.maker
         pins, dropped = select_newest_pins(
@@ -209,10 +209,10 @@ class Pieces:
         )
 
     def _measure_required(self) -> int:
-        """Return the weight of all required parts, with the frame of the layout.
+        """Return the weight of all required parts, including the layout's frame.
 
         These are system text, tools, question, prefill and the truncated reply that is continued.
-        Raises PolicyImpossible and QuestionTooLarge.
+        Raises PolicyImpossible or QuestionTooLarge if they do not fit.
         """
         facts, scale, continued = self.facts, self.maker.scale, self.continued
         opening = [WireMessage("user", OPENING)] if facts.strict_roles else []

@@ -1,8 +1,8 @@
 """The layouts A, B and C: the chat as one block of text in a user message.
 
-They write roles as text, for models that handle this form better. In layouts A and C, the block and
-the question are one user message; in layout B, they are two. Between compactions the prefix up to
-the last recent entry is append-only, as long as neither preferences nor state change.
+They write roles as text, for models that handle this format better. In layouts A and C, the block
+and the question are one user message; in layout B, they are two. Between compactions the prefix up
+to the last recent entry is append-only, as long as neither preferences nor state change.
 """
 
 from collections.abc import Sequence

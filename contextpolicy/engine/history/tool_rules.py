@@ -1,4 +1,4 @@
-"""Applies the policy's rules for tool results in prompts, which cut or omit them.
+"""Applies the policy's rules that cut or omit tool results in prompts.
 
 A stub replaces an omitted result. Rules apply by tool name; `*` covers all others except
 `skill_load`. The stored result is never cut.
@@ -27,7 +27,7 @@ def format_result_stub(name: str, characters: int) -> str:
 
 
 def get_result_limit(values: PolicyValues, name: str) -> int:
-    """Return the maximum length in characters of a result of this tool.
+    """Return the maximum length of a result of this tool, in characters.
 
     The text of a skill is not cut unless a rule names its tool, because a truncated
     instruction could mislead the model.
@@ -84,9 +84,9 @@ def format_stub_note(message: Message, gone: frozenset[str]) -> str:
 
 
 def parse_stub_notes(notes: Iterable[str]) -> dict[int, frozenset[str] | None]:
-    """Return the omitted results that a prompt's notes name, by the seq of their message.
+    """Return the omitted results that a prompt's notes list, by the seq of their message.
 
-    None for a message whose note has no ids, as in receipts of older versions.
+    None for a message whose note has no ids, as in receipts from older versions.
     """
     found: dict[int, frozenset[str] | None] = {}
     for note in notes:
@@ -115,7 +115,7 @@ def apply_tool_rules(
 ) -> tuple[WireMessage, ...]:
     """Apply the rules for tool results to wire messages.
 
-    `most` is a further limit in characters; `stubbed` holds the call ids of results to omit.
+    `most` is a further limit in characters; `stubbed` contains the call ids of results to omit.
     Messages without changes are returned unchanged.
     """
     names = {call.call_id: call.name for wire in wires for call in wire.tool_calls}

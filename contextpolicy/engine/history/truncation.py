@@ -1,4 +1,4 @@
-"""Cuts texts in prompts: never longer than the limit, never inside a character.
+"""Cuts text in prompts to a limit, never inside a character.
 
 Every cut is a pure function of the text, the limit, the style and `CUTTER_VERSION`. A message is
 therefore cut the same way at every turn, and the prefix is stable. The stored text is never cut.

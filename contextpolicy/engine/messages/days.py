@@ -1,6 +1,6 @@
 """Adds the days of messages to a prompt, so that the model can resolve "yesterday".
 
-A line with the day precedes the first message of the history and each message that begins a turn on
+A line with the day precedes the first message in the history and each message that begins a turn on
 another day. Message texts and earlier lines never change, so the provider's cache applies. A
 message without a `day` gets no line.
 """

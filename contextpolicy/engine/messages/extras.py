@@ -7,9 +7,9 @@ of its message, `thoughts` the field name under which the thoughts are returned,
 `by` the model that wrote them. They are returned only to that model, and only while the
 tool loop is open: after the newest user message.
 
-Clients of the gateway get the fields with a mark of the model, and send both back.
-Fields without a mark (`by` is empty) may be sent to any model, because the client chose
-the model itself.
+Clients of the gateway get the fields with a mark that identifies the model, and send both back.
+Fields without a mark (`by` is empty) may be sent to any model, because the client chose the model
+itself.
 """
 
 import hashlib

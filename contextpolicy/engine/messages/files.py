@@ -1,4 +1,4 @@
-"""Uploaded documents of messages: file parts with a text.
+"""Uploaded documents in messages: file parts with text.
 
 Models get the text as labelled data. The part contains exactly the text that is sent: complete, or
 cut when the message was accepted. It never changes afterwards, so prompts keep their prefix, and a
@@ -66,7 +66,7 @@ def parse_document_reference(reference: str) -> Document | None:
 
 
 def build_file_label(text: str, *, limit: int) -> str:
-    """Return a name or a type of a file as one line of at most `limit` characters.
+    """Return the name or type of a file as one line of at most `limit` characters.
 
     It contains no delimiters, control characters or invisible characters, whatever the file says.
     """
@@ -80,7 +80,8 @@ def build_file_label(text: str, *, limit: int) -> str:
 def format_document(name: str, document: Document, text: str) -> str:
     """Format a document for the model: a line that labels it as data, then its delimited text.
 
-    Delimiters within the text are escaped, so it can neither close its own nor open others.
+    Delimiters within the text are escaped, so the text can neither close its own delimiters nor
+    open others.
     """
     label = format_document_name(name, document)
     pages = f", {document.pages:,} pages" if document.pages else ""
@@ -95,7 +96,7 @@ def format_document(name: str, document: Document, text: str) -> str:
 
 
 def add_missing_text_note(line: str, document: Document | None) -> str:
-    """Return the line of a file without a text. For newer documents, it says that none is sent."""
+    """Return the line for a file without text. For newer documents, it states that none is sent."""
     if document is None or document.line < NAME_ONLY_LINE:
         return line
     return f"{line.removesuffix(']')}.{NAME_ONLY}]"

@@ -21,7 +21,7 @@ _COMPARED = 4
 
 
 def write_stored_parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Return stored parts as those of a UI message: one empty text if there are none."""
+    """Return stored parts as parts of a UI message: one empty text part if there are none."""
     written: Any = serialize_ui_message(UIMessage("", "assistant", parts or (TextPart(""),)))
     return list(written["parts"])
 
@@ -29,9 +29,10 @@ def write_stored_parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
 def build_kept_parts(given: Sequence[Any], parts: Sequence[Part]) -> dict[str, Any]:
     """Return a record that restores the given parts from the stored ones, as JSON data.
 
-    Its `parts` has an entry for each given part: the place of a stored part, a list of a place and
-    the JSON text of further fields, or the JSON text of the whole part. `of` is the number of
-    stored parts. Empty if the stored parts are equal to the given ones, or if none are given.
+    Its `parts` has an entry for each given part: the index of a stored part, a list of such an
+    index and the JSON text of additional fields, or the JSON text of the whole part. `of` is the
+    number of stored parts. Empty if the stored parts are equal to the given ones, or if none are
+    given.
     """
     written = write_stored_parts(parts)
     free: dict[Any, list[int]] = defaultdict(list)
@@ -48,8 +49,8 @@ def restore_given_parts(
 ) -> list[dict[str, Any]] | None:
     """Return the given parts of a UI message. None if nothing was kept.
 
-    `written`: the stored parts as those of a UI message. `count`: the number of stored parts; a
-    message that got further parts is returned in its stored form.
+    `written`: the stored parts as parts of a UI message. `count`: the number of stored parts. Also
+    returns None if that number has changed since.
     """
     if not isinstance(kept, Mapping) or kept.get("of") != count:
         return None
@@ -66,7 +67,7 @@ def restore_given_parts(
 
 
 def _find_group(part: Any) -> Any:
-    """Return the key of the parts among which a given part is found."""
+    """Return the key of the group of stored parts that may match a given part."""
     if not isinstance(part, Mapping):
         return None
     call_id = part.get("toolCallId")
@@ -76,7 +77,7 @@ def _find_group(part: Any) -> Any:
 def _keep_part(
     item: Any, written: Sequence[Mapping[str, Any]], free: dict[Any, list[int]]
 ) -> int | list[Any] | str:
-    """Return the entry of a given part, and take its stored part from the free ones."""
+    """Return the entry for a given part, and remove the matching stored part from `free`."""
     places = free[_find_group(item)]
     is_file = isinstance(item, Mapping) and item.get("type") == "file"
     ignored = _OF_FILES if is_file else frozenset()

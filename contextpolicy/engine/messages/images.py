@@ -64,8 +64,9 @@ def parse_image_reference(reference: str) -> Image | None:
 
 
 def compute_image_tokens(tokens: int, *, label: str) -> int:
-    """Return the tokens of an image of `tokens` tokens that has a line with its name.
+    """Return the token count of an image: `tokens`, or that of its line if it is higher.
 
-    Models that accept no images get the line, whose name has at most one token for each byte.
+    Models that accept no images get the line instead. It contains the name, which has at most one
+    token per byte.
     """
     return max(tokens, FEWEST_IMAGE_TOKENS + len(label.encode("utf-8", "surrogatepass")))

@@ -68,9 +68,9 @@ class ToolResultPart:
 class FilePart:
     """A file that belongs to a message: its name and location, and the text of a document.
 
-    `reference` is an internal label or a URL. The model gets the name and the type, and `text` for
-    a document (see `files`), which may be cut. For an image in a user message or a tool result (see
-    `images`), the model gets the image.
+    `reference` is an internal label or a URL. The model gets the name and the type, and for a
+    document (see `files`) also `text`, which may be cut. For an image in a user message or a tool
+    result (see `images`), the model gets the image.
     """
 
     media_type: str
@@ -163,7 +163,7 @@ class ToolSpec:
     """A tool offered to the model; `parameters` is its JSON Schema.
 
     `strict` is the tool owner's setting; None: it is not sent. `hosted`: the provider runs the
-    tool, and `parameters` is its whole definition, in the provider's own form.
+    tool, and `parameters` is its whole definition, in the provider's own format.
     """
 
     name: str
@@ -210,8 +210,8 @@ _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items(
 def parse_parts(data: object) -> tuple[Part, ...]:
     """Parse parts from their JSON form, a list of objects with a `type`.
 
-    Raises MalformedParts for anything but a list, an unknown type, and a missing, extra or non-text
-    field.
+    Raises MalformedParts if the value is not a list, or if a part has an unknown type or a missing,
+    extra or non-text field.
     """
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise MalformedParts("The parts of a message must be a list. Send a list of objects.")
@@ -310,7 +310,7 @@ def name_result_image(part: FilePart, *, call_id: str, offset: int) -> FilePart:
 def parse_result_image(part: FilePart) -> tuple[str, int]:
     """Return the call id and the offset of an image in a tool result.
 
-    The id is empty if the file is not an image of a tool result.
+    The id is empty if the file is not an image in a tool result.
     """
     found = _OF_RESULT.fullmatch(part.name) if part.image is not None else None
     return (found[2], int(found[1])) if found else ("", 0)
@@ -332,10 +332,10 @@ def find_result_images(parts: Sequence[Part]) -> dict[str, list[tuple[int, FileP
 def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     """Convert valid parts (see `turn_groups.repair_tool_parts`) to wire messages.
 
-    Reasoning is omitted, except for the part that a server requires to be sent back with
-    its calls. An assistant's texts and calls up to the first result form one message. Each
-    result forms one message of role `tool`, with its images. Parts after the results start
-    the next assistant message. Parts without content to send give an empty list.
+    Reasoning is omitted, except for the part that a server requires to be sent back with its calls.
+    An assistant's texts and calls up to the first result form one message. Each result forms one
+    message of role `tool`, with its images. Parts after the results start the next assistant
+    message. Returns an empty list if the parts have no content to send.
     """
     wires: list[WireMessage] = []
     texts: list[str] = []

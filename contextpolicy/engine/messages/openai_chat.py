@@ -45,11 +45,11 @@ class MalformedChatMessage(ValueError):
 
 
 def parse_chat_messages(data: object) -> ReadMessages:
-    """Parse chat messages. Raises MalformedChatMessage for an unknown form.
+    """Parse chat messages. Raises MalformedChatMessage for an unknown format.
 
     Losses: `system_moved:N` (a system text after the first message), `stray_result:ID` (a result
     whose call is not in the preceding message), `content_dropped:KIND` (content that a message
-    cannot hold).
+    cannot contain).
     """
     if not isinstance(data, list | tuple):
         raise MalformedChatMessage("The messages must be a list.")
@@ -72,7 +72,7 @@ class _MessageReader:
         self.losses: list[str] = []
 
     def read(self, item: object, place: int) -> None:
-        """Parse the message at `place`; raises MalformedChatMessage if its form is unknown."""
+        """Parse the message at `place`; raises MalformedChatMessage if its format is unknown."""
         if not isinstance(item, Mapping):
             raise MalformedChatMessage(f"Message {place} must be an object.")
         role = item.get("role")

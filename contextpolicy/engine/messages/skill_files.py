@@ -48,7 +48,7 @@ class SkillFilePart:
 def format_file_list(slug: str, files: Sequence[tuple[str, int]]) -> str:
     """Return the list of a skill's files with their lengths in characters.
 
-    Returns an empty text if the skill has no files.
+    Returns an empty string if the skill has no files.
     """
     if not files:
         return ""

@@ -33,7 +33,7 @@ POINTER = '\n[Cut. {characters:,} characters in all: read more with {tool}, id "
 
 
 def is_server_tool(name: str) -> bool:
-    """Return True if a tool name has the form of a tool of a tool server (`server__tool`)."""
+    """Return True if a tool name has the format that tools of servers have (`server__tool`)."""
     return SEPARATOR in name
 
 
@@ -48,5 +48,5 @@ def is_tool_of_servers(name: str, *, allowed: Collection[str]) -> bool:
 
 
 def format_output_pointer(call_id: str, *, characters: int) -> str:
-    """Return the last line of a cut result, which gives its full length and its id."""
+    """Return the last line of a cut result, which states its full length and its id."""
     return POINTER.format(characters=characters, tool=OUTPUT_READ, call_id=call_id)

@@ -56,7 +56,7 @@ _DAY_LINES = compile_imitation_pattern(f"[{weekday} " for weekday in WEEKDAYS)
 
 @dataclass(frozen=True, slots=True)
 class TextEntry:
-    """One message of a transcript.
+    """One message in a transcript.
 
     `day` is its ISO day. A line with the day precedes the first entry of each day.
     """

@@ -97,9 +97,9 @@ def repair_tool_parts(
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Pair each call with exactly one result after its run of calls; valid parts are unchanged.
 
-    A message of the user loses all tool parts. In other messages, a call without a result gets a
+    A user's message loses all tool parts. In other messages, a call without a result gets a
     placeholder result. A result without a call is dropped, and so is a second result of the same
-    call. Call ids used twice in the message are made unique, in order. Notes name each repair.
+    call. Call ids used twice in the message are made unique, in order. The notes list each repair.
     """
     if role == "user":
         kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))

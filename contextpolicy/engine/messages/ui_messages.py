@@ -1,7 +1,7 @@
 """UI messages: the JSON form in which chats are stored, shown, exported and imported.
 
 A UI message is an object {id, role, parts, metadata}, with the role `user` or `assistant`. A tool
-call and its result are one part, `tool-NAME`. Conversions lose only content that the other form
+call and its result are one part, `tool-NAME`. Conversions lose only content that the other format
 cannot express. Each loss is reported (`KIND:detail`), and a message that cannot be parsed is
 rejected.
 """
@@ -68,7 +68,7 @@ class UIMessage:
 
 
 class MalformedUIMessage(ValueError):
-    """A UI message cannot be parsed. The text gives the location and the fix.
+    """A UI message cannot be parsed. The error message states the location and the fix.
 
     `code` is `malformed_ui_message`, `system_in_history`, `unknown_part` or `duplicate_id`.
     """
@@ -81,7 +81,7 @@ class MalformedUIMessage(ValueError):
 def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
     """Return the UI messages of a JSON list, and the losses as `KIND:detail`.
 
-    Raises MalformedUIMessage for an unknown form or a repeated id.
+    Raises MalformedUIMessage for an unknown format or a repeated id.
     """
     if not isinstance(data, list | tuple):
         raise _build_malformed("The messages must be a list.")
@@ -200,7 +200,7 @@ class _PartReader:
         return (*settled, *_texts_first(run))
 
     def read(self, item: object) -> None:
-        """Parse one part; raises MalformedUIMessage for an unknown type or form."""
+        """Parse one part; raises MalformedUIMessage if its type or format is unknown."""
         kind = item.get("type") if isinstance(item, Mapping) else None
         if not isinstance(item, Mapping) or not isinstance(kind, str):
             raise _build_malformed(f"A part of message {self.own_id!r} has no type.")

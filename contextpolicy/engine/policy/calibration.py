@@ -113,8 +113,9 @@ class Factors:
         return min(*self.by_script.values(), self.unknown) if self.by_script else self.overall
 
     def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
-        """Return the factors updated by one call. A prompt in mixed scripts updates only the
-        overall factor.
+        """Return the factors updated by one call.
+
+        A prompt in mixed scripts updates only the overall factor.
         """
         overall = compute_calibration_factor(
             self.overall, estimate=estimate, actual=actual, samples=self.samples

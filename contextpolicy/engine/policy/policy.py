@@ -102,10 +102,10 @@ def parse_policy_values(
 
 
 def apply_policy_fields(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
-    """Return `base` with the fields that policies set; the default reserve is a quarter of the
-    budget.
+    """Return `base` with the fields that policies set.
 
-    Raises MalformedPolicy.
+    If they set no reserve, it is a quarter of the budget. Raises MalformedPolicy for an unknown
+    field and for a value of the wrong type.
     """
     values = parse_policy_values(data, base=base)
     if "reserve_tokens" in data:

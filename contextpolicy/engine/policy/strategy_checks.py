@@ -27,7 +27,7 @@ def find_strategy_clashes(values: PolicyFields, *, limit: int, system_tokens: in
 
 
 def _heading_clashes(values: PolicyFields) -> list[Clash]:
-    """Check the number, the length and the form of a summary's headings, and that they differ."""
+    """Check the number, the length and the format of a summary's headings, and that they differ."""
     names = values.summary_sections
     sentence = ""
     if len(names) > MOST_SECTIONS:

@@ -42,8 +42,9 @@ class EntityState:
     name = "entity_state"
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """Keep the newest `keep_last_messages` messages, as far as they fit; the state replaces the
-        others.
+        """Keep those of the newest `keep_last_messages` messages that fit.
+
+        The state replaces the others.
         """
         count = len(view.entries)
         by_count = max(0, count - view.values.keep_last_messages)

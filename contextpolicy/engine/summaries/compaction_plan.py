@@ -24,7 +24,7 @@ class CompactionPlan:
 
     It will cover `from_seq`..`to_seq` except `exceptions`: pinned, excluded, incomplete and empty
     messages, which are not sources. Tokens are the local tokens of the prompt; `tokens_after`
-    assumes a summary of maximum size. `adjusted` names the rules that were relaxed:
+    assumes a summary of maximum size. `adjusted` lists the rules that were relaxed:
     `keep_last_messages`, `turn_split`, `source_limit`.
     """
 

@@ -114,7 +114,7 @@ class PlanSums:
     def within(
         self, source_limit: int, end: int, adjusted: tuple[str, ...]
     ) -> tuple[int, tuple[str, ...]]:
-        """Limit the sources to one request of the summariser."""
+        """Limit the sources to those that fit into one request to the summariser."""
         used, readable = self.prior, 0
         for place in range(end):
             used += self.messages[place].tokens if self.foldable[place] else 0

@@ -1,6 +1,6 @@
 """Writes a summary without a model.
 
-The summary consists of whole sentences of the chat, with author, day and source. The extractor
+The summary consists of whole sentences from the chat, with author, day and source. The extractor
 selects and quotes sentences; it does not rephrase them. From users' code it quotes whole lines. It
 is deterministic, costs nothing, and writes in the language of the chat. It is used if a policy has
 no summarising model.

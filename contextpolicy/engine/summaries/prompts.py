@@ -1,7 +1,7 @@
 """Prompt texts for summaries: to include a summary in a prompt, and to request one from a model.
 
-Texts of people and models are treated as data: labelled, delimited, with escaped delimiters, and
-never in role `system`. Prompt texts are versioned. A stored row names its version.
+Text from people and models is treated as data: labelled, delimited, with escaped delimiters, and
+never in role `system`. Prompt texts are versioned, and a stored row contains its version.
 """
 
 import re
@@ -121,8 +121,9 @@ def neutralise_template_marks(text: str) -> str:
 
 
 def select_prompt_version(window: int | None) -> str:
-    """Return the prompt version for a summary request. `window`: the model's context window in
-    tokens.
+    """Return the prompt version for a summary request.
+
+    `window`: the model's context window in tokens.
     """
     return SHORT_V2 if window is not None and window <= SMALL_WINDOW else SUMMARY_V2
 
@@ -135,7 +136,7 @@ _MARKED_HEADING = re.compile(r"(?:\d{1,2}[.)][ \t]+)?(?:\*\*|__)?(?=\S)([^*_]*)(
 
 
 def strip_heading_signs(line: str) -> str:
-    """Return a heading without signs that models add: numbers, bold marks, a final colon or `#`."""
+    """Return a heading without model-added numbers, bold marks, final colon or `#`."""
     text = line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
     marked = _MARKED_HEADING.fullmatch(text)
     return marked[1].removesuffix(":").rstrip() if marked and marked[1] else text

@@ -210,7 +210,7 @@ def _remove_marks(text: str) -> str:
 def _read_text(message: Message) -> str:
     """Return the text to quote, without routing markers of a team and without source marks.
 
-    A "[#12]" that a person writes becomes "(#12)", because it does not name a message.
+    A "[#12]" that a person writes becomes "(#12)", because it does not refer to a message.
     """
     text = strip_display_markers(extract_message_text(message))
     return bracket_source_marks(text)

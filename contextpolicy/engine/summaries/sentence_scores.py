@@ -92,7 +92,7 @@ def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False)
 
 
 def find_addressed_names(plain: str) -> dict[str, bool]:
-    """Return words set off by commas, with whether the sentence addresses a person.
+    """Map each word set off by commas to True if the sentence addresses a person.
 
     A sentence addresses a person if it is a question, says "you", or begins with the name
     or a greeting. Otherwise the word may be a place ("Austin, Texas"). A word that occurs a
@@ -190,8 +190,8 @@ def is_to_do(sentence: str) -> bool:
 def is_fragment(text: str, *, by_person: bool) -> bool:
     """Return True for a line that has little meaning on its own.
 
-    Such a line introduces a list. In a model's text, so is each line that does not end like
-    a sentence (headings, list items, formulas). This does not apply to people, who often
+    A line that introduces a list is a fragment. In a model's text, so is each line that does not
+    end like a sentence (headings, list items, formulas). This does not apply to people, who often
     omit the full stop.
     """
     plain = text.rstrip()

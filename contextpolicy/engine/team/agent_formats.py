@@ -34,8 +34,9 @@ class AgentPrompt:
     omitted: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the prompt as a JSON object for the API. Without a system text, `systemFlag` is
-        left out.
+        """Return the prompt as a JSON object for the API.
+
+        Without a system text, `systemFlag` is left out.
         """
         written: dict[str, object] = {"prompt": self.prompt}
         if self.system_flag is not None:
@@ -69,12 +70,12 @@ class PromptForm:
         return (f"<{title}>\n", f"\n</{title}>") if self.is_tagged else (f"{title}\n", "")
 
     def section(self, section: str, text: str) -> str:
-        """Format a section. Returns an empty text if the section is empty."""
+        """Format a section. Returns an empty string if the section is empty."""
         before, after = self.borders(section)
         return f"{before}{text}{after}" if text else ""
 
     def entry(self, sender: str, to: str, text: str) -> str:
-        """Format a message of the conversation. Its text must already be guarded."""
+        """Format a message in the conversation. Its text must already be guarded."""
         if self.is_tagged:
             opening = f'<message from="{_attribute(sender)}" to="{_attribute(to)}">'
             return f"{opening}\n{text}\n</message>"
@@ -91,8 +92,9 @@ class PromptForm:
 def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
     """Build the prompt for an agent type; an unknown type gets plain text.
 
-    Over `max_bytes` (prompt and system text together) the oldest context is removed first. The
-    newest message is never cut. Raises AgentPromptTooLarge.
+    If the prompt and the system text together exceed `max_bytes`, the oldest context is removed
+    first. The newest message is never cut. Raises AgentPromptTooLarge if the rest is still too
+    large.
     """
     normalized = normalise_agent_type(agent_type)
     form = FORMS.get(normalized)

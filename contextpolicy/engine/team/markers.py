@@ -34,10 +34,10 @@ def strip_markers(text: str) -> str:
 
 
 def strip_display_markers(text: str) -> str:
-    """Remove author and next-speaker markers from a displayed text.
+    """Remove author and next-speaker markers from text to display.
 
-    Markers in code are kept. A line that had a marker loses its trailing spaces, and the text its
-    first and last line breaks.
+    Markers in code are kept. Spaces at the end of a line that had a marker are removed, and so are
+    line breaks at both ends of the text.
     """
     lines, fence = [], ""
     for line in text.split("\n"):
@@ -63,8 +63,9 @@ def _plain(text: str) -> str:
 
 
 def parse_next_names(text: str) -> tuple[str, ...]:
-    """Return the names in a message's `[NEXT:…]` markers, in order. A marker can list several
-    names, separated by commas.
+    """Return the names in a message's `[NEXT:…]` markers, in order.
+
+    A marker can list several names, separated by commas.
     """
     closed = text[: text.rfind("]") + 1]
     found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))

@@ -59,10 +59,10 @@ class ContextMessage:
 class AgentContext:
     """The part of a chat that one agent gets.
 
-    `agent_formats.assemble_prompt` turns it into a prompt. `left_out` has (message id, reason) of
-    the earlier messages that are not among `context_messages`: `window`, `duplicate_of_current`,
-    `markers_only`. The newest message outside the window represents all messages that the window
-    leaves out.
+    `agent_formats.assemble_prompt` turns it into a prompt. `left_out` contains (message id, reason)
+    for the earlier messages that are not among `context_messages`: `window`,
+    `duplicate_of_current`, `markers_only`. The newest message outside the window represents all
+    messages that the window leaves out.
     """
 
     agent_id: str

@@ -1,6 +1,7 @@
 """A team's messages and task as one state: add, read, clear, export, import.
 
-Ids are `msg-N` from 1. Hooks run after the change is stored; a failing hook undoes nothing.
+Ids are `msg-N` from 1. Hooks run after the change is stored; a failing hook does not undo the
+change.
 """
 
 import logging
@@ -143,7 +144,7 @@ class TeamState:
 
 
 def dump_team_message(message: TeamMessage) -> dict[str, object]:
-    """Return a message with its id, in the form that `team.read_team_message` parses."""
+    """Return a message with its id, in the format that `team.read_team_message` parses."""
     return {
         "id": message.id,
         "content": message.content,
@@ -189,7 +190,7 @@ def _read_message(item: object) -> TeamMessage:
 
 
 def compute_next_number(messages: Iterable[TeamMessage]) -> int:
-    """Return the number that follows the highest `msg-N`; ids of another form count as 0."""
+    """Return the number that follows the highest `msg-N`; ids in another format count as 0."""
     return 1 + max((_number(message.id) for message in messages), default=0)
 
 

@@ -79,7 +79,7 @@ def fold_member_name(name: str) -> str:
 
 
 def find_name_fault(name: str) -> NameFault | None:
-    """Return the code of the reason why a name is not allowed for a team member, or None."""
+    """Return the reason code if a name is not allowed for a team member, else None."""
     if not name.strip():
         return "missing"
     if len(name) > LONGEST_MEMBER_NAME:
@@ -160,9 +160,9 @@ def find_mentioned_members(
 ) -> tuple[str, ...]:
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
-    `@all` gives `all_names`; None: all names. Case, spaces and hyphens are ignored, and the longest
-    name wins. Mentions in code or inside a word do not count, so an email address mentions no
-    member. Letters of scripts without spaces may be on both sides.
+    `@all` stands for `all_names`, or for all names if that is None. Case, spaces and hyphens are
+    ignored, and the longest name wins. Mentions in code or inside a word do not count, so an email
+    address mentions no member. Letters of scripts without spaces may be on both sides.
     """
     # Letters with accents have two spellings. Normalise both sides to the composed one.
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
@@ -211,8 +211,8 @@ def rewrite_for_viewer(
     """Return a team message as the agent sees it, with its tokens counted again.
 
     The agent's own replies have role `assistant`. All others have role `user`, after a line with
-    the speaker's name. A text cannot forge that line: markers are removed first, and text that
-    still looks like one loses its bracket. Tool calls of other members are one line each, without
+    the speaker's name. A message cannot forge that line: markers are removed first, and text that
+    still looks like one loses its bracket. Tool calls by other members are one line each, without
     arguments and results. A message without content has no parts.
     """
     parts = _clean_parts(message.parts, speaker=speaker)
@@ -231,7 +231,7 @@ def rewrite_for_text_prompt(
     """Return a message of the team with its speaker's name, for a prompt that is a single text.
 
     The agent's own messages keep all parts. Other messages keep only their text and files, as one
-    text. The tokens are those of a line with speaker and recipients.
+    text part. The tokens are those of a line with speaker and recipients.
     """
     parts = _clean_parts(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id

@@ -53,7 +53,7 @@ def write_label(author: str, day: str) -> str:
 
 
 def read_label(label: str) -> Label:
-    """Parse a label made by `write_label`. Any other text gives empty parts."""
+    """Parse a label made by `write_label`. For any other text, all parts are empty."""
     found = _LABEL.fullmatch(label)
     if found is None:
         return Label()
@@ -128,13 +128,13 @@ def find_unlabelled_seqs(summary: str) -> frozenset[int]:
 
 
 def has_days(summary: str) -> bool:
-    """Return True if the label of any bullet names a day."""
+    """Return True if the label of any bullet contains a day."""
     labels = (_LABEL.match(bullet[2]) for bullet in _BULLET.finditer(summary))
     return any(read_label(label[0]).day for label in labels if label)
 
 
 def strip_source_marks(text: str) -> str:
-    """Remove the source marks of a text, such as [#12] or [#12, #15].
+    """Remove the source marks from a text, such as [#12] or [#12, #15].
 
     They are not facts of the chat.
     """
@@ -142,7 +142,7 @@ def strip_source_marks(text: str) -> str:
 
 
 def bracket_source_marks(text: str) -> str:
-    """Replace the square brackets of source marks with round ones, so that they name nothing."""
+    """Replace the square brackets of source marks with round ones, so that they cite nothing."""
     return SOURCE_MARK.sub(lambda mark: f"({mark[0][1:-1]})", text)
 
 

@@ -1,6 +1,6 @@
 """Finds all facts of a text in one scan, in time linear in its length.
 
-In long runs without a break (an address, a path, thousands of letters of base64) a regular
+In long runs without a break (an email address, a path, thousands of letters of base64) a regular
 expression would restart at every letter. Such runs are found first, once each.
 """
 

@@ -48,8 +48,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 def detect_text_language(text: str) -> str:
     """Return a code for the language of a text, or "" if it is unclear.
 
-    Some scripts of several languages are their own code, such as `cyrillic`. Code, addresses and
-    headings do not count, nor does text after `LONGEST_SAMPLE` characters.
+    Some scripts that several languages share have a code of their own, such as `cyrillic`. Code,
+    addresses and headings do not count, nor does text after `LONGEST_SAMPLE` characters.
     """
     plain = _NO_WORDS.sub(" ", text[:LONGEST_SAMPLE])
     scripts = Counter(_script(letter) for letter in plain if letter.isalpha())

@@ -36,7 +36,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, source: Path, replace: bool, **_options: Any) -> None:
         """Move the installation to PostgreSQL.
 
-        Raises CommandError; the SQLite file then still contains everything.
+        Raises CommandError if this fails; the SQLite file then still contains everything.
         """
         try:
             move_to_postgres(source.absolute(), replace=replace, tell=self.stdout.write)

@@ -38,7 +38,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Restore the backup. Raises CommandError, whose text says whether anything was changed."""
+        """Restore the backup.
+
+        If this fails, raises CommandError; its message states whether anything was changed.
+        """
         chosen = RestoreOptions(
             keys=options["keys"],
             replace=options["replace"],

@@ -21,7 +21,7 @@ class Command(BaseCommand):
         addresses.add_arguments(parser)
 
     def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:
-        """Start the launcher. Raises CommandError."""
+        """Start the launcher. Raises CommandError if it cannot be started."""
         try:
             launcher.launch_instance(host=host, port=port)
         except addresses.NotLaunched as error:

@@ -63,7 +63,7 @@ class Command(BaseCommand):
     help = "Run one web process (several may share a port behind a proxy)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the address, and the lock to wait for."""
+        """Add the arguments: the address, and the lock to wait for."""
         addresses.add_arguments(parser)
         parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
         parser.add_argument(

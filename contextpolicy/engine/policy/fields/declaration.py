@@ -1,8 +1,8 @@
 """The declaration of a policy field.
 
-A declaration is one statement with everything that the product knows about the field. The field's
-annotation gives its type. Forms, checks, the linter, descriptions and the documentation read the
-declarations through `fields.FIELDS`.
+A declaration is one statement with all properties of the field. The field's annotation gives its
+type. Forms, checks, the linter, descriptions and the documentation read the declarations through
+`fields.FIELDS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

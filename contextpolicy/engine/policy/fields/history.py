@@ -95,13 +95,13 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Cut messages at (characters)"),
         help_text=gettext_noop(
-            "Cuts each message of the history to this many characters in prompts. Stored "
+            "Cuts each message in the history to this many characters in prompts. Stored "
             "messages do not change."
         ),
         combine="min",
         sentence=ngettext_noop(
-            "Each message of the history is cut to {n} character.",
-            "Each message of the history is cut to {n} characters.",
+            "Each message in the history is cut to {n} character.",
+            "Each message in the history is cut to {n} characters.",
         ),
     )
     cut_style: CutStyle = declare(

@@ -141,7 +141,7 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Largest file (MiB)"),
         help_text=gettext_noop(
-            "Limits each file of a new message to this size. The server’s limit (25 MiB by "
+            "Limits each file in a new message to this size. The server’s limit (25 MiB by "
             "default) always applies."
         ),
         combine="min",
@@ -165,8 +165,8 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Prompt share for files (%)"),
         help_text=gettext_noop(
-            "Limits the text of all files of a new message to this share of the prompt limit. "
-            "Longer texts are cut; the parts that match a question are sent with it."
+            "Limits the text of all files in a new message to this share of the prompt "
+            "limit. Longer text is cut; the parts that match a question are sent with it."
         ),
         combine="min",
         largest=90,
@@ -244,5 +244,5 @@ class LimitFields:
             ),
             "all": gettext_noop("All"),
         },
-        sentence=gettext_noop("Pass-through requests of API clients: {which}."),
+        sentence=gettext_noop("Pass-through requests from API clients: {which}."),
     )

@@ -13,7 +13,7 @@ ReferenceScope = Literal["chat", "folder", "person"]
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryFields:
-    """Retrieved context, instructions, preferences and messages of other chats."""
+    """Retrieved context, instructions, preferences and messages from other chats."""
 
     references: bool = declare(
         default=False,
@@ -123,8 +123,9 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Newest messages from other chats"),
         help_text=gettext_noop(
-            "Adds this many of the newest messages from the user’s other chats in the same "
-            "folder before the question. At most 50 messages with 1,200 tokens in total."
+            "Before the question, adds this many of the newest messages from the user’s "
+            "other chats in the same folder. At most 50 messages with 1,200 tokens in "
+            "total."
         ),
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),

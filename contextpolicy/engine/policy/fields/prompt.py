@@ -1,4 +1,4 @@
-"""Policy fields about the strategy, the layout, the state and the texts of a prompt."""
+"""Policy fields about the strategy, the layout, the state and the text of a prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

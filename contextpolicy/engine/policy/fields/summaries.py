@@ -56,8 +56,8 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Turns summarised at once"),
         help_text=gettext_noop(
-            "Limits a summary that “Summarise after (turns)” starts to this many turns, oldest "
-            "first."
+            "Limits summaries started by “Summarise after (turns)” to this many turns, "
+            "oldest first."
         ),
         unused_with=WITHOUT_SUMMARY,
     )
