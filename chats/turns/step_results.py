@@ -71,7 +71,7 @@ def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) 
     return data
 
 
-def build_client_fields(turn: Turn, *, ending: StepResult) -> dict[str, Any]:
+def clear_client_options(turn: Turn, *, ending: StepResult) -> dict[str, Any]:
     """Return the column with the client's options: cleared, except that the model declined."""
     if turn.client is None:
         return {}

@@ -42,9 +42,9 @@ from chats.turns.lease import (
 )
 from chats.turns.step_results import (
     StepResult,
-    build_client_fields,
     build_ending_data,
     build_failure_fields,
+    clear_client_options,
 )
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
@@ -298,7 +298,7 @@ def finish_turn(
         error_code=ending.error_code,
         **build_failure_fields(ending.error_sentence),
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
-        **build_client_fields(turn, ending=ending),
+        **clear_client_options(turn, ending=ending),
         **RELEASED,
     )
     store_reply_logprobs(turn, status=status, ending=ending, now=now)

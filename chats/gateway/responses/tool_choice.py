@@ -49,7 +49,7 @@ def choose_allowed_tools(
     if mode not in ("auto", "required") or not isinstance(entries, list):
         problem = "tool_choice of type allowed_tools needs a mode (auto or required) and tools."
         raise build_choice_error(problem)
-    allowed = tuple(tool for tool in given.tools if is_allowed(tool, entries))
+    allowed = tuple(tool for tool in given.tools if is_tool_allowed(tool, entries))
     if allowed:
         return allowed, {"tool_choice": mode}
     if mode == "required":
@@ -57,7 +57,7 @@ def choose_allowed_tools(
     return given.tools, {"tool_choice": "none"}
 
 
-def is_allowed(tool: Mapping[str, Any], entries: Sequence[Any]) -> bool:
+def is_tool_allowed(tool: Mapping[str, Any], entries: Sequence[Any]) -> bool:
     """Return True if an entry of a choice names the tool, or the type of a hosted tool."""
     for entry in entries:
         kind = request_tools.get_tool_type(entry)
