@@ -168,6 +168,13 @@ def test_round_robin_stops_where_a_reply_gives_the_turn_to_the_person() -> None:
     assert after(standing(), "user", "Critic", rules=IN_TURN) == Next("critic", ())
 
 
+@pytest.mark.parametrize("rules", [ALL, IN_TURN, PERSON], ids=lambda rules: rules.routing)
+def test_a_reply_that_gives_the_turn_to_the_person_lets_the_queue_reply_first(rules: Rules) -> None:
+    made = after(standing("critic", "billing"), "user", rules=rules)
+    assert made == Next("critic", ("billing",))
+    assert after(standing(), "user", rules=rules) == Next("", (), "settled")
+
+
 # End of a round (cases 1, 3, 15).
 
 

@@ -131,7 +131,8 @@ def decide_next_speaker(
 ) -> Next:
     """Return the next speaker, or the end of the round, after a reply of `speaker` (a role id).
 
-    `called`: the names that the reply mentions as next speakers. `failed`: the reply failed.
+    `called`: the names that the reply mentions as next speakers. `user` ends a round robin; the
+    members in the queue reply first. `failed`: the reply failed.
     """
     if failed and not rules.goes_on_after_failure:
         return Next("", standing.queue, "failed")

@@ -321,7 +321,7 @@ def build_team_instructions(
     if mates:
         lines.append(
             "To let a mate speak next, end your reply with [NEXT:name]; without it the team's "
-            "order holds, and [NEXT:user] hands back to the person. If you have nothing to add, "
-            "reply only with [NEXT:]."
+            "order holds. [NEXT:user] hands back to the person after the mates whose turn is "
+            "still to come. If you have nothing to add, reply only with [NEXT:]."
         )
     return "\n".join(lines)
