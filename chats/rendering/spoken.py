@@ -29,10 +29,15 @@ def list_rendered_texts(message: Message) -> set[str]:
 
 # A match begins at the first blank of a run and is bounded. Otherwise hostile texts would take
 # quadratic time.
-_MARKER = re.compile(r"(?<![ \t])[ \t]*\[(FROM|NEXT):([^\]\n]{0,200})\]", re.IGNORECASE | re.ASCII)
+_MARKER = re.compile(
+    r"(?<![ \t])[ \t]*(?:\[(FROM):([^\]\n]{0,200})\]"
+    r"|(?:\[NEXT[:：][^\]\n]{0,200}\]|［NEXT[:：][^］\n]{0,200}］|【NEXT[:：][^】\n]{0,200}】))",
+    re.IGNORECASE | re.ASCII,
+)
 # An incomplete marker at the end of the text so far.
 _OPEN_MARKER = re.compile(
-    r"[ \t]+\Z|[ \t]*\[(?:(?:F|FR|FRO|FROM|N|NE|NEX|NEXT)?|(?:FROM|NEXT):[^\]\n]{0,200})\Z",
+    r"[ \t]+\Z|[ \t]*[\[［【](?:(?:F|FR|FRO|FROM|N|NE|NEX|NEXT)?"
+    r"|(?:FROM|NEXT)[:：][^\]］】\n]{0,200})\Z",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -76,9 +81,7 @@ class SpokenSoFar:
         for marker in _MARKER.finditer(text):
             made.append(text[place : marker.start()])
             place = marker.end()
-            if marker[1].upper() == "FROM" and fold_member_name(marker[2]) != fold_member_name(
-                self.name
-            ):
+            if marker[1] and fold_member_name(marker[2]) != fold_member_name(self.name):
                 self.is_over = True
                 return "".join(made)
         rest = text[place:]

@@ -102,6 +102,8 @@ def test_strips_markers_from_current_message() -> None:
         ("[FROM:ann] hi", "hi"),
         ("[FROM:] hi", "[FROM:] hi"),
         ("[NEXT:] hi [NEXT:a]", "hi"),
+        ("[NEXT：a]hi［NEXT：a］ 【next:】", "hi"),
+        ("hi 【NEXT:a] ［b］", "hi 【NEXT:a] ［b］"),
         ("[from:Ann][Next:bob]hi", "hi"),
         ("[TEAM_TASK] build\na boat [NEXT:max] go", "go"),
         ("before [team_task]all the rest\n\n", "before"),

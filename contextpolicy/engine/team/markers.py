@@ -2,7 +2,7 @@
 
 A message may name its author (`[FROM:x]`), the team's task (`[TEAM_TASK]`, with all text up to the
 next bracket) and the next speaker (`[NEXT:y]`). The stored message keeps the markers; prompts do
-not show them.
+not show them. Models that write Chinese may use full-width brackets and colons in `[NEXT:y]`.
 """
 
 import re
@@ -12,9 +12,16 @@ from contextpolicy.engine.history.truncation import advance_code_fence
 # Names are ASCII words. Only ASCII letters fold, so the K or S of another alphabet never matches.
 _FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
 _TEAM_TASK = re.compile(r"\[TEAM_TASK\][^\[]*", re.IGNORECASE | re.ASCII)
-_NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
+# By the closing bracket: the pattern of a marker, with the names.
+_NEXT = {
+    closing: re.compile(
+        rf"{re.escape(opening)}NEXT[:：]([^{re.escape(closing)}]*){re.escape(closing)}",
+        re.IGNORECASE | re.ASCII,
+    )
+    for opening, closing in ("[]", "［］", "【】")
+}
+_NAME_SEPARATOR = re.compile("[,，、]")
 INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-_NEXT_NAME = re.compile(r"\[NEXT:([^\]]*)\]", re.IGNORECASE | re.ASCII)
 
 # White space and line ends of ECMAScript: U+FEFF is included, U+001C to U+001F and U+0085 are not.
 SPACES = "\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -30,7 +37,7 @@ def strip_markers(text: str) -> str:
     """
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
-    return _tidy_text(_without(_NEXT, untasked))
+    return _tidy_text(_without_next(untasked))
 
 
 def strip_display_markers(text: str) -> str:
@@ -48,7 +55,7 @@ def strip_display_markers(text: str) -> str:
 
 
 def _outside_code(line: str) -> str:
-    if "[" not in line:
+    if not any(opening in line for opening in "[［【"):
         return line
     made, place = [], 0
     for code in INLINE_CODE.finditer(line):
@@ -59,7 +66,7 @@ def _outside_code(line: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _without(_NEXT, _without(_FROM, text))
+    return _without_next(_without(_FROM, text))
 
 
 def parse_next_names(text: str) -> tuple[str, ...]:
@@ -67,15 +74,30 @@ def parse_next_names(text: str) -> tuple[str, ...]:
 
     A marker can list several names, separated by commas.
     """
-    closed = text[: text.rfind("]") + 1]
-    found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))
+    markers = [
+        match
+        for closing, marker in _NEXT.items()
+        for match in marker.finditer(text, 0, _find_end(text, closing))
+    ]
+    markers.sort(key=lambda match: match.start())
+    found = (name.strip() for match in markers for name in _NAME_SEPARATOR.split(match[1]))
     return tuple(name for name in found if name)
 
 
-def _without(marker: re.Pattern[str], text: str) -> str:
+def _find_end(text: str, closing: str) -> int:
     # Nothing can match after the last bracket. Searching there would take quadratic time in a text
     # of many openings.
-    end = text.rfind("]") + 1
+    return text.rfind(closing) + 1
+
+
+def _without_next(text: str) -> str:
+    for closing, marker in _NEXT.items():
+        text = _without(marker, text, closing=closing)
+    return text
+
+
+def _without(marker: re.Pattern[str], text: str, *, closing: str = "]") -> str:
+    end = _find_end(text, closing)
     return marker.sub("", text[:end]) + text[end:]
 
 

@@ -33,7 +33,7 @@ from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 RESERVED = ("all", "user", "system")
 EVERYBODY, PERSON = "all", "user"
 LONGEST_MEMBER_NAME = 60
-_FORBIDDEN = frozenset(',][@:"`')
+_FORBIDDEN = frozenset(',][@:"`，、')
 NameFault = Literal["missing", "too_long", "invisible", "routing", "reserved"]
 NAME_PROBLEMS: Mapping[NameFault, str] = {
     "missing": gettext_noop("Give each member a name."),
@@ -61,7 +61,8 @@ _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _LABEL_OPENING = re.compile(r"\[(?=\s*FROM\s*:)", re.IGNORECASE | re.ASCII)
 _FROM_LINE = re.compile(r"[ \t]*\[FROM:([^\]\n]+)\]", re.IGNORECASE | re.ASCII)
 _QUOTED = re.compile(
-    r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|「[^「」]*」|['‘]\s*\[NEXT:[^]'‘’]*\]\s*['’]",
+    r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|「[^「」]*」"
+    r"|['‘]\s*[\[［【]NEXT[:：][^]］】'‘’]*[]］】]\s*['’]",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -160,9 +161,10 @@ def find_mentioned_members(
 ) -> tuple[str, ...]:
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
-    `@all` stands for `all_names`, or for all names if that is None. Case, spaces and hyphens are
-    ignored, and the longest name wins. Mentions in code or inside a word do not count, so an email
-    address mentions no member. Letters of scripts without spaces may be on both sides.
+    A full-width `＠` counts too. `@all` stands for `all_names`, or for all names if that is None.
+    Case, spaces and hyphens are ignored, and the longest name wins. Mentions in code or inside a
+    word do not count, so an email address mentions no member. Letters of scripts without spaces may
+    be on both sides.
     """
     # Letters with accents have two spellings. Normalise both sides to the composed one.
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
@@ -190,7 +192,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
         for name in longest_first
     )
     return re.compile(
-        rf"(?<![^\W{_UNSPACED}])@"
+        rf"(?<![^\W{_UNSPACED}])[@＠]"
         rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{build_combining_marks()}]|{_JOINED}|[^\W{_UNSPACED}]))",
         re.IGNORECASE,
     )

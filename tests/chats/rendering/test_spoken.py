@@ -15,6 +15,8 @@ TEXTS = [
     "Maximum effort [1] and [link](x)",
     "One.\n[FROM:Critic]\nTwo.",
     "[NEXT:Critic]",
+    "你好。【NEXT：Critic】",
+    "Hi［NEXT:Critic］and[NEXT：Max]on",
     "",
 ]
 
@@ -37,7 +39,7 @@ def test_no_label_or_marker_is_seen_while_a_reply_grows(text: str, size: int) ->
     assert found.strip() == whole(text).strip()
 
 
-@given(st.text(alphabet="[]:NEXT \na", max_size=60), st.data())
+@given(st.text(alphabet="[]:NEXT \na：【】［］", max_size=60), st.data())
 def test_whatever_comes_in_pieces_is_what_comes_at_once(text: str, data: st.DataObject) -> None:
     at_once = SpokenSoFar("Max").take(text)
     cut = data.draw(st.integers(0, len(text)))

@@ -82,6 +82,18 @@ def test_the_persons_addressees_speak_and_a_reply_calls_the_next(
     assert game.round().status == Round.Status.SETTLED
 
 
+def test_full_width_markers_and_mentions_call_agents_too(play: Callable[..., TeamPlay]) -> None:
+    game = play("Planner", "Critic", "Writer", routing="person")
+    game.ask("请＠Critic看看。")
+    assert game.answer("不错。【NEXT：Writer，Planner】", "好。", "好。") == [
+        "Critic",
+        "Writer",
+        "Planner",
+    ]
+    # Prompts do not show the markers.
+    assert "NEXT" not in game.prompts[1][-1][1]
+
+
 @pytest.mark.team_case(2)
 def test_a_name_in_code_or_a_quotation_calls_nobody(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic", routing="person")
