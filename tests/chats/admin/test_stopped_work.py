@@ -9,13 +9,17 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from chats.background.due_jobs import run_due_job
+from chats.background.due_jobs import run_all_due_jobs, run_due_job
 from chats.exchange.upload import start_import
-from chats.models import FileImport, Turn
+from chats.models import FileImport, Round, Turn
 from chats.turns.lease import claim_turn
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
+from tests.chats.teams.conftest import play, team_of
 from tests.contextpolicy.pages import submitted
+from tests.support.team_rounds import Plays
+
+__all__ = ["play", "team_of"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("demo_model")]
 
@@ -61,3 +65,21 @@ def test_work_of_users_who_were_deactivated_elsewhere_is_stopped(
     assert queued.is_over != is_running
     assert FileImport.objects.get().state == FileImport.State.STOPPED
     assert AuditEvent.objects.filter(type="turn.stop_requested").count() == 1
+
+
+def test_a_round_of_a_deactivated_owner_keeps_waiting_for_its_person(
+    play: Plays, alice: User, now: datetime
+) -> None:
+    game = play("Planner", "Writer", humans=("Ann",))
+    game.ask("@Planner plan it.")
+    game.answer("[NEXT:Ann] [NEXT:Writer]")
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    run_all_due_jobs(now=game.now)
+    assert (game.round().status, game.round().queue) == (Round.Status.WAITING, ["ann", "writer"])
+    assert not Turn.objects.exclude(status=Turn.Status.COMPLETED).exists()
+    # The session of a deactivated user is refused.
+    client = Client()
+    client.force_login(alice)
+    address = reverse("chats:round-go-on", args=[game.chat.pk])
+    assert client.post(address).status_code in {302, 403}
+    assert game.queued() is None

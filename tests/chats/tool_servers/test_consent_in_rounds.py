@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from django.utils import timezone
 
+from chats.background.due_jobs import run_due_job
 from chats.models import Round, ToolCall, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.turns.consents import decide_tool_call
@@ -50,3 +51,26 @@ def test_only_the_time_without_the_wait_counts(
 
     assert Round.objects.get().status == status
     assert (team.queued() is not None) is (status == "running")
+
+
+def test_a_round_of_a_deactivated_owner_does_not_go_on_after_its_wait_for_consent(
+    play: Plays,
+    alice: User,
+    connect: Callable[..., ToolServer],
+    allow: Callable[..., None],
+    work: Callable[..., Any],
+) -> None:
+    connect(asks=True)
+    allow(tools=["files/*"])
+    team = play("Planner", "Writer")
+    turn = team.ask()
+    work(turn, call_echo("words"))
+    turn.refresh_from_db()
+    assert turn.awaits_consent
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    run_due_job("replies", now=timezone.now())
+    # A worker stores the text so far, and calls no model.
+    assert work(turn, DONE).scripted.requests == []
+    assert (turn.status, turn.awaits_consent) == (Turn.Status.STOPPED, False)
+    assert Round.objects.get().status == Round.Status.STOPPED
+    assert team.queued() is None
