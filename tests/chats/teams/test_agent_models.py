@@ -83,7 +83,7 @@ def test_a_message_is_refused_if_no_agent_that_answers_can_use_its_model(
     game = play("Planner", "Critic")
     Agent.objects.filter(name="Critic").update(model=own)
     disable(game.chat, own, now)
-    # Critic cannot answer, and the message calls nobody else.
+    # Critic cannot answer, and the message calls no other agent.
     assert not is_sent(page, game.chat, "@Critic go.")
     assert not Message.objects.exists()
     # Planner can.

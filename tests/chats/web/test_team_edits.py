@@ -1,4 +1,4 @@
-"""Two people who edit a team at the same time: no change is replaced without a notice."""
+"""Concurrent edits of a team: a newer version is replaced only after a notice."""
 
 from collections.abc import Callable
 
@@ -44,10 +44,10 @@ def test_a_change_of_another_administrator_is_not_replaced_unseen(
     form = Page(refused.content.decode()).fields
     assert refused.status_code == 409
     assert refused.context["refusal"].code == "team_changed_meanwhile"
-    # What was typed is kept.
+    # The form keeps the typed values.
     assert (form["name"], form["agent-0-instruction"]) == (["Mine"], ["Be brief."])
     assert TeamVersion.objects.filter(team=shared).count() == 2
-    # Who saves again has been told.
+    # Saving again replaces the newer version.
     form = {name: value for name, value in form.items() if name != "q"}
     assert page.post(url, {**form, "do": "save"}).status_code == 302
     shared.refresh_from_db()
