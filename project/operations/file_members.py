@@ -97,7 +97,7 @@ def dump_files(writer: ArchiveWriter) -> FileReport:
     report, storage = FileReport(), get_file_storage()
     for stored in iter_stored_bytes():
         with catch_storage_errors(NOTHING_WRITTEN):
-            source = open_stored_file(stored, storage=storage)
+            source = open_member_source(stored, storage=storage)
         if source is None:
             if is_current(stored):
                 report.missing.append(stored.label)
@@ -108,7 +108,7 @@ def dump_files(writer: ArchiveWriter) -> FileReport:
     return report
 
 
-def open_stored_file(stored: StoredBytes, *, storage: Storage) -> IO[bytes] | None:
+def open_member_source(stored: StoredBytes, *, storage: Storage) -> IO[bytes] | None:
     """Open a stored object for reading. None if the storage does not have it."""
     with ExitStack() as stack:
         try:

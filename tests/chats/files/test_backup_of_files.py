@@ -80,7 +80,7 @@ def test_missing_and_damaged_files_are_named(stored: list[StoredFile], tmp_path:
 def test_a_file_that_is_deleted_during_the_backup_is_not_missing(
     stored: list[StoredFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = file_members.open_source
+    real = file_members.open_member_source
 
     def delete_meanwhile(one: Any, **more: Any) -> Any:
         StoredFile.objects.filter(pk=stored[1].pk).delete()
@@ -88,7 +88,7 @@ def test_a_file_that_is_deleted_during_the_backup_is_not_missing(
         storage.get_file_storage().delete(stored[1].copy_path)
         return real(one, **more)
 
-    monkeypatch.setattr(file_members, "open_source", delete_meanwhile)
+    monkeypatch.setattr(file_members, "open_member_source", delete_meanwhile)
     assert write_archive(tmp_path / "backup.zip") == FileReport()
 
 
