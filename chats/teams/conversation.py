@@ -69,9 +69,9 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """The message has over 50 recipients, or a role id, name or recipient is empty or too long.
+    """The message has over 50 recipients, or an invalid role id, role name or recipient.
 
-    Each has 1 to 200 printable characters.
+    Each of them needs 1 to 200 printable characters.
     """
 
     code = "invalid_speaker"

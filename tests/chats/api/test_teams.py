@@ -330,9 +330,7 @@ def test_what_is_no_snapshot_changes_nothing(team: TeamEndpoints, snapshot: obje
 
 
 def test_a_snapshot_may_be_larger_than_another_body(team: TeamEndpoints) -> None:
-    rows = [
-        {"id": f"msg-{n}", **build_team_message("x" * 8_200)["message"]} for n in range(1, 501)
-    ]
+    rows = [{"id": f"msg-{n}", **build_team_message("x" * 8_200)["message"]} for n in range(1, 501)]
     assert len(json.dumps(rows)) > 4_000_000
     taken = team.read({"messages": rows, "teamTask": None, "version": 1})
     assert taken.json()["messageCount"] == 500
