@@ -216,7 +216,7 @@ def reply_beside_turn(
 
 
 def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
-    """Return the last user message before the reply, and the cause of a new turn.
+    """Return the last user message that precedes the reply, and the cause of a new turn.
 
     The message is the newest user message of the turn before the reply, or the one that started the
     turn. The new turn answers the newest of these that prompts may contain. A continuation has no

@@ -34,7 +34,7 @@ def check_over(message: Message) -> None:
 
     Such a turn is an unfinished turn with the message, any running turn of its chat, or a
     running turn of another chat that refers to the message. A running turn's prompt may
-    contain the message before its receipt is written. No turn can start while the chat is
+    contain the message even before its receipt is written. No turn can start while the chat is
     locked.
     """
     # A turn that waits for consent ends with the erasure.

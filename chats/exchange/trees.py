@@ -63,7 +63,7 @@ def read_tree_messages(
 ) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
     """Yield the id, the parent and the message of each node of a tree.
 
-    Tells the builder the children of each node. Nodes without a message are skipped.
+    Passes the children of each node to the builder. Nodes without a message are skipped.
     """
     for own, node in mapping.items():
         if not isinstance(node, Mapping):

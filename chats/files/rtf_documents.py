@@ -92,11 +92,11 @@ class TextOfRtf:
         self.left_out = 0
         # True after the beginning of a group and after `\*`: the next word is its destination.
         self.is_begin = self.is_optional = False
-        # True after the end of the outermost group. What follows is no RTF.
+        # True after the end of the outermost group. The rest is not RTF.
         self.is_complete = False
 
     def take_token(self, token: re.Match[bytes]) -> int:
-        """Apply a token. Return the number of bytes after it that are no RTF."""
+        """Apply a token. Return the number of bytes after it that are not RTF."""
         word, number, code, symbol, brace, text = token.groups()
         if code or text:
             self.is_begin = False

@@ -271,7 +271,7 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
 def check_quota(owner_id: int, *, name: str, size: int) -> None:
     """Raise `FileQuotaExceeded` if `size` more bytes would exceed the user's quota.
 
-    Counts what is stored: uploads, the copies of images for models and pages, and the images of
+    Counts all stored files: uploads, the copies of images for models and pages, and the images of
     each message. Files that the scanner refused do not count: their bytes are deleted. Parallel
     writers do not exceed the quota if they have locked the user.
     """

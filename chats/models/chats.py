@@ -19,8 +19,7 @@ class Folder(Stored):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     name = models.CharField(max_length=200)
-    # Chats in this folder save no preferences, their prompts include none, and other chats get no
-    # excerpts of them.
+    # Chats in this folder save and send no preferences, and other chats get no excerpts of them.
     without_memory = models.BooleanField(default=False, db_default=False)
 
     class Meta:

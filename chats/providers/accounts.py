@@ -172,7 +172,7 @@ def save_provider_account(
         account.paused_until, account.paused_reason = None, ""
         account.save()
         if before.get("base_url") != account.base_url:
-            # Another server may accept what this one refused.
+            # Another server may accept the refused options.
             ModelSpec.objects.filter(provider=account.slug).update(learned_options={})
         data: dict[str, Any] = {"provider": account.slug, "key": key_event}
         data["changes"] = diff_policy_values(

@@ -87,7 +87,7 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
 def _make_ids_distinct(messages: Sequence[WireMessage]) -> Iterator[WireMessage]:
     """Yield the messages with another id for each call whose id an earlier call has.
 
-    Some servers number the calls of each reply anew. This API rejects an id that returns.
+    Some servers restart the numbers of calls in each reply. This API rejects an id that returns.
     """
     uses: Counter[str] = Counter()
     # The ids that the results of the latest calls get, by the original id.

@@ -124,7 +124,7 @@ class ReplyReader:
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
-        # Other documents, such as {"detail": "Not Found"}, are no reply.
+        # Other documents, such as {"detail": "Not Found"}, are not replies.
         self._is_silent = self._is_silent and not isinstance(chunk.get("choices"), list)
         # Only one choice is requested. A chunk without any has usage or filter results.
         for choice in map(coerce_mapping, choices[:1]):
@@ -272,7 +272,7 @@ def raise_error(chunk: Mapping[str, Any]) -> None:
     """Raise the ProviderError in a chunk or a choice, if any."""
     if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
         raise parse_stream_failure(chunk)
-    # MiniMax reports errors with status 200, beside empty choices.
+    # MiniMax reports errors with status 200, with empty choices.
     status = coerce_mapping(chunk.get("base_resp")).get("status_code")
     if isinstance(status, int) and status:
         raise parse_minimax_failure(status)

@@ -36,18 +36,18 @@ VALUES: Mapping[str, frozenset[Any]] = {
 
 
 class LearnedHere(Generic[Learned]):
-    """What this process learned about models, by their names, until `EXPIRES`."""
+    """The options that this process learned, by model name, until `EXPIRES`."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Learned, float]] = {}
 
     def get(self, model: str) -> Learned | None:
-        """Return what was learned about a model; None if nothing was, or if it has expired."""
+        """Return the options of a model; None if there are none, or if they have expired."""
         learned, at = self._found.get(model, (None, 0.0))
         return learned if time.monotonic() - at < EXPIRES.total_seconds() else None
 
     def put(self, model: str, learned: Learned) -> None:
-        """Store what was learned about a model."""
+        """Store the options of a model."""
         self._found[model] = learned, time.monotonic()
 
 

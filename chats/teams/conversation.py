@@ -69,10 +69,7 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """The message has over 50 recipients, or an invalid role id, role name or recipient.
-
-    Each of them needs 1 to 200 printable characters.
-    """
+    """Over 50 recipients, or a role id, role name or recipient without 1 to 200 characters."""
 
     code = "invalid_speaker"
     status = 422

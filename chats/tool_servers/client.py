@@ -140,7 +140,7 @@ REFUSALS: Mapping[int, str] = {
 class LastResponse:
     """The HTTP status of the last request of the protocol in a session.
 
-    The package does not pass it on. Notifications are no requests.
+    The package does not pass it on. Notifications are not requests.
     """
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ def is_accepted_empty(attempt: AttemptState, call: ModelCall, *, emptied: bool) 
     """Return True if an empty reply is returned to an API client, as its provider would.
 
     A reply that was cut by its limit would be cut again. Others are retried once (`emptied`).
-    Clients would repeat a failed request by themselves.
+    Clients would repeat a failed request automatically.
     """
     if attempt.turn.client is None or call.error is not None:
         return False

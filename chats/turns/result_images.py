@@ -62,7 +62,7 @@ class ReadResult:
 def read_result_images(
     output: CallOutput, *, owner_id: int, values: PolicyValues, model: ModelSpec, before: int
 ) -> ReadResult:
-    """Read the images in a result. This takes time, so no transaction may be open meanwhile.
+    """Read the images in a result. This takes time, so the caller has no open transaction.
 
     A line with the reason replaces an image that cannot be used. `before`: the number of images in
     earlier results of the reply.

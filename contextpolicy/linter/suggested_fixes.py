@@ -27,7 +27,7 @@ def suggest_fix(problem: Problem, values: PolicyValues) -> Fix:
 
 
 def _room(values: PolicyValues) -> int:
-    """Return how many tokens of the prompt limit are left for one part."""
+    """Return the number of tokens of the prompt limit that are left for one part."""
     return max(1, compute_prompt_limit(values, model_window=None) - SMALLEST_ROOM)
 
 

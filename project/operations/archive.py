@@ -66,7 +66,7 @@ class ArchiveWriter:
     """Writes the members of a backup, then its manifest.
 
     As a context manager, it is closed at the end of the block. After an error the file is left
-    without a manifest, so it is no complete backup.
+    without a manifest, so it is not a complete backup.
     """
 
     def __init__(self, target: IO[bytes], manifest: Manifest) -> None:

@@ -1,7 +1,7 @@
 """Copies stored files between the configured storage and a backup.
 
-The storage can be the data folder or a bucket. Members of a backup have the bytes as they are
-stored, so encrypted files stay encrypted.
+The storage can be the data folder or a bucket. Members of a backup have the stored
+bytes, so encrypted files stay encrypted.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ NOTHING_WRITTEN = (
 class FileReport:
     """Stored files that a backup lacks, and those whose content differs from their hash.
 
-    Both name files by id. A damaged file is in the backup as it is stored.
+    Both name files by id. A damaged file is in the backup unchanged.
     """
 
     missing: list[str] = field(default_factory=list)
@@ -168,7 +168,7 @@ def restore_folder(reader: ArchiveReader, *, fresh: Path) -> None:
 def restore_objects(reader: ArchiveReader) -> int:
     """Write the stored files of a backup to the storage, and verify each copy. Return the count.
 
-    Objects that have the same bytes already stay as they are. No other object changes. Raises
+    Objects that have the same bytes already are kept. No other object changes. Raises
     OperationRefused if the storage fails.
     """
     storage, written = get_file_storage(), 0

@@ -137,7 +137,7 @@ def refuse_newer_backup(reader: ArchiveReader) -> None:
 def has_data() -> bool:
     """Return True if the database has tables, or the folder of stored files has content.
 
-    A bucket can keep its objects: a restore adds what is missing.
+    A bucket can keep its objects: a restore adds the missing ones.
     """
     if connection.vendor == "sqlite":
         path = get_sqlite_path()

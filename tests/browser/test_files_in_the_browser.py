@@ -240,7 +240,12 @@ def test_a_file_that_is_attached_while_a_chat_begins_stays_in_the_box(
     expect(items).to_have_count(1)
     expect(items.locator("[name=files]")).to_have_count(1)
     expect(items).to_contain_text("notes.txt")
-    # It is stored as that of any unsent message.
+    send_kept_file(admin, items)
+
+
+def send_kept_file(admin: Person, items: Any) -> None:
+    """Reload the page and send the file in the box, which is stored like other unsent files."""
+    page, box = admin.page, admin.page.locator("#composer-text")
     page.reload()
     expect(items).to_have_count(1)
     box.fill("And now?")

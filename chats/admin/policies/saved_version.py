@@ -1,4 +1,4 @@
-"""Sentences about a version of a policy: what a save did, and what publishing it still needs."""
+"""Sentences about a version of a policy: the effect of a save, and the steps left to publish."""
 
 from django.utils import timezone
 from django.utils.translation import gettext

@@ -45,7 +45,7 @@ _SLOTS = (
     ("tone", r"\b(?:be|sei) (?:brief|formal|informal|casual|kurz|förmlich)\b"),
 )
 _SLOT_PATTERNS = [(slot, re.compile(pattern, re.IGNORECASE)) for slot, pattern in _SLOTS]
-# What a sentence about another person says does not replace what the user said about themselves.
+# A fact about another person does not replace a fact about the user.
 _RELATIVES = {
     # After a possessive: "my wife", "meine Tochter", "ma fille", "mi hijo", "моя мама".
     r"\b(?:my|our|his|her|their|your)\s+(?:\w+\s+)?": (

@@ -1,4 +1,4 @@
-"""Tells messages that a chat still uses from replaced versions: edited messages, other replies."""
+"""Finds out which messages are on a chat's active branch, and not replaced by an edit."""
 
 import uuid
 from collections.abc import Sequence

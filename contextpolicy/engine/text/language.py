@@ -48,7 +48,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 def detect_text_language(text: str) -> str:
     """Return a code for the language of a text, or "" if it is unclear.
 
-    Some scripts that several languages share have a code of their own, such as `cyrillic`. Code,
+    Some scripts that several languages share have a separate code, such as `cyrillic`. Code,
     addresses and headings do not count, nor does text after `LONGEST_SAMPLE` characters.
     """
     plain = _NO_WORDS.sub(" ", text[:LONGEST_SAMPLE])

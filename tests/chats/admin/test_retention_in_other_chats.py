@@ -1,4 +1,4 @@
-"""What a run of retention erases in other chats, and what stays, as docs/policies.md states."""
+"""The effects of a retention run on other chats, as docs/policies.md states them."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,7 +34,7 @@ def test_excerpts_go_and_quotes_of_other_messages_stay(
     alice: User, chat: Chat, demo_model: object, work: Any
 ) -> None:
     del demo_model
-    values = {"retention_days": 90, "references": True, "reference_floor": 1}
+    values: dict[str, Any] = {"retention_days": 90, "references": True, "reference_floor": 1}
     values |= {"reference_share": 0, "reference_scope": "person"}
     policy = create_policy(
         slug="ninety", name="Ninety", values=values, actor="system", now=timezone.now()
@@ -55,7 +55,7 @@ def test_excerpts_go_and_quotes_of_other_messages_stay(
     assert not TurnReference.objects.filter(message=said).exists()
     assert not PromptText.objects.filter(text__contains=SAID).exists()
     assert not SearchText.objects.filter(message=said).exists()
-    # A message of its own, which expires later, and is searched until then.
+    # A separate message, which expires later, and is searched until then.
     reply = Message.objects.get(turn=quoting, role="assistant")
     assert SAID in reply.text
     assert SearchText.objects.filter(message=reply).exists()

@@ -1,4 +1,4 @@
-"""Chats without an id in imports: each stays a chat of its own, and is recognised again."""
+"""Chats without an id in imports: each stays a separate chat, and is recognised again."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def claude(*words: str) -> dict[str, Any]:
 
 def open_webui(*words: str) -> dict[str, Any]:
     """Return a chat of Open WebUI whose ids are missing or positions."""
-    messages = {
+    messages: dict[str, Any] = {
         str(at): {
             "id": str(at),
             "parentId": str(at - 1) if at else None,

@@ -72,7 +72,7 @@ def test_missing_and_damaged_files_are_named(stored: list[StoredFile], tmp_path:
     report = write_archive(tmp_path / "backup.zip")
     assert report == FileReport([f"{image.pk} (copy of the image)"], [str(text.pk)])
     assert str(text.pk) in report.describe()
-    # The damaged one is there, as it is stored.
+    # The damaged one is there, unchanged.
     with zipfile.ZipFile(tmp_path / "backup.zip") as written:
         assert written.read(f"files/{text.path}") == data[:-1] + b"!"
 

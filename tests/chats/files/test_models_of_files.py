@@ -113,7 +113,10 @@ def test_a_long_chat_without_files_is_not_searched_for_them(
 ) -> None:
     branch = reload_branch(chat)
     # Long messages are stored compressed, so their words would have to be read.
-    said = [("user", [TextPart(LONG.decode())]), ("assistant", [TextPart(LONG.decode())])]
+    said: list[Any] = [
+        ("user", [TextPart(LONG.decode())]),
+        ("assistant", [TextPart(LONG.decode())]),
+    ]
     messages.append_sent(chat=chat, branch=branch, said=said * number, counter=counter, now=now)
     read: list[Any] = []
     monkeypatch.setattr(parts, "unpacked", read.append)

@@ -46,6 +46,7 @@ def test_an_empty_response_is_incomplete(program: GatewayClient, stream: bool) -
     assert (answer.status, len(program.requests)) == (200, 1)
     made = parse_events(answer.body)[-1].response if stream else parse_response(answer)
     assert made.status == "incomplete"
+    assert made.incomplete_details
     assert made.incomplete_details.reason == "max_output_tokens"
 
 

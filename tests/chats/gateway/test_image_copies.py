@@ -154,7 +154,11 @@ def test_a_policy_limits_the_original_of_a_known_image_too(program: GatewayClien
     # The lowest limit of all levels applies.
     group = Group.objects.create(name="All")
     group.user_set.add(first.chat.owner)
-    for slug, number, target in (("tiny", 1, {}), ("large", 20, {"group": group})):
+    targets: list[tuple[str, int, dict[str, Any]]] = [
+        ("tiny", 1, {}),
+        ("large", 20, {"group": group}),
+    ]
+    for slug, number, target in targets:
         values = {"file_mebibytes": number, "files_per_message": number}
         policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
         level = "group" if target else "instance"

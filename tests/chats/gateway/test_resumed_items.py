@@ -200,6 +200,6 @@ def test_a_choice_among_hosted_tools_reaches_the_server(program: GatewayClient) 
         answer = create_response(program, "Hi", tools=[hosted], tool_choice=choice)
         assert answer.status == 200
         assert program.requests[-1].parameters["tool_choice"] == choice
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
-    create_response(program, "Hi", tools=[hosted, FUNCTION_TOOL], tool_choice=choice)
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    create_response(program, "Hi", tools=[hosted, FUNCTION_TOOL], tool_choice=allowed)
     assert [tool.name for tool in program.requests[-1].tools] == ["web_search_2025_08_26"]

@@ -1,4 +1,4 @@
-"""Keep-alives in data, and documents with status 200 that are no reply."""
+"""Keep-alives in data, and documents with status 200 that are not replies."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a server refused is known to every process, until it expires."""
+"""The options that a server refused are known to every process, until it expires."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta

@@ -138,7 +138,7 @@ def test_recent_messages_leave_out_closed_chats_and_interrupted_replies(
     open_chat, closed = (lifecycle.create_chat(owner=alice, now=now) for _ in range(2))
     turn = ask("Said in an open chat", open_chat)
     Message.objects.create(
-        branch=open_chat.active_branch,
+        branch=Branch.objects.get(chat=open_chat),
         seq=9,
         role="assistant",
         parts=[{"type": "text", "text": "Cut off in"}],
@@ -155,7 +155,7 @@ def test_recent_messages_leave_out_closed_chats_and_interrupted_replies(
     assign_policy(policy=policy, level="chat", chat_id=closed.pk, actor="system", now=now)
     govern(now, recent_by_user=20)
 
-    found = parts(ask("What was said?"), "tail")["recent"]
+    found = parts(ask("And now?"), "tail")["recent"]
 
     assert found == "Other chats (recent):\nUser: Said in an open chat"
 

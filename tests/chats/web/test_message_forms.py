@@ -1,4 +1,4 @@
-"""The form of the message box passes every value as it was sent."""
+"""The form of the message box passes every value unchanged."""
 
 import uuid
 
