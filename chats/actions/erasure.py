@@ -46,11 +46,11 @@ from chats.models import (
     PendingErasure,
     Receipt,
 )
-from chats.record import holds, imports, messages, title_sources
+from chats.record import holds, imports, message_erasure, title_sources
 from chats.record.erasure_marks import ErasureMarks
 from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
-from chats.record.messages import Proof
+from chats.record.message_erasure import Proof
 from chats.record.quotes import Quote, find_quotes, find_quoting_ids
 from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
@@ -199,7 +199,7 @@ def erase_with_copies(
     }
     clear_summary_texts(summaries, now=now)
     counted["title"] = forget_title(chat, message=message, text=title_text)
-    proof = messages.erase_message_content(message, now=now)
+    proof = message_erasure.erase_message_content(message, now=now)
     marked = marks.take(chat.pk)
     marks.record(actor=by, erased="message", source=message.pk)
     record_certificate(
@@ -354,7 +354,7 @@ def build_chat_proof(chat: Chat) -> Proof:
     rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
     salt = new_salt()
     lines = (
-        f"{row.pk} {messages.format_canonical_parts(row.parts)}\n"
+        f"{row.pk} {message_erasure.format_canonical_parts(row.parts)}\n"
         for row in rows.only("parts").iterator(chunk_size=erasure_targets.PAGE)
     )
     return Proof(salt, compute_iterable_commitment(lines, salt=salt))

@@ -10,7 +10,7 @@ from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.message_positions import PAGE
 from chats.exchange.originals import set_document_ids
 from chats.models import Chat, ImportedChat, Message
-from chats.record import messages
+from chats.record import message_erasure
 from contextpolicy.engine.messages.messages import serialize_parts
 
 # Maximum number of similar chats without an id that are compared.
@@ -68,13 +68,13 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
         if own in parts:
             found.add(own)
             changed += serialize_neutral_parts(parts[own]) != set_document_ids(listed, ids={})
-        elif erased_at is not None and messages.ERASED_ID not in metadata:
+        elif erased_at is not None and message_erasure.ERASED_ID not in metadata:
             return None
         else:
-            digests.add(metadata.get(messages.ERASED_ID, ""))
+            digests.add(metadata.get(message_erasure.ERASED_ID, ""))
     digests.discard("")
     if digests:
-        found |= {own for own in parts if messages.digest_of_id(own) in digests}
+        found |= {own for own in parts if message_erasure.digest_of_id(own) in digests}
     return found, changed
 
 

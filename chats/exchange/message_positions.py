@@ -9,7 +9,7 @@ from django.db.models import Max
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
 from chats.exchange.drafts import ChatDraft, Node
 from chats.models import Branch, Chat, Message, Turn
-from chats.record import messages
+from chats.record import message_erasure
 from chats.record.message_commitments import Sealed
 
 PAGE = 500
@@ -58,14 +58,14 @@ def load_message_positions(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
     by_id = {branch.pk: branch for branch in branches}
     known: dict[str, tuple[Branch, int]] = {}
     is_untouched = not Turn.objects.filter(branch__chat=chat).exists()
-    digests = {messages.digest_of_id(node.id): node.id for node in draft.nodes}
+    digests = {message_erasure.digest_of_id(node.id): node.id for node in draft.nodes}
     rows = Message.objects.filter(branch__chat=chat).order_by("branch", "seq")
     for branch_id, seq, metadata in rows.values_list("branch", "seq", "metadata").iterator(PAGE):
         own = (metadata.get("source") or {}).get("id")
-        own = own or digests.get(metadata.get(messages.ERASED_ID, ""))
+        own = own or digests.get(metadata.get(message_erasure.ERASED_ID, ""))
         if own and seq:
             known[str(own)] = (by_id[branch_id], seq)
-        elif messages.ERASED_ID not in metadata:
+        elif message_erasure.ERASED_ID not in metadata:
             is_untouched = False
     ends = set(by_id) if is_untouched else set()
     accepted = rows.aggregate(most=Max("accepted"))["most"] or 0

@@ -21,7 +21,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
 from chats.record import access, holds
-from chats.record.messages import Proof
+from chats.record.message_erasure import Proof
 from chats.web.auth import PersonRequest, View, signed_in
 from chats.web.reasons import ERASED
 from chats.web.words import truncate_line

@@ -13,7 +13,7 @@ from chats.actions import deletion, erasure, marks
 from chats.ground.commitments import is_commitment_valid
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Message, Turn
-from chats.record import messages
+from chats.record import message_erasure
 from contextpolicy.models import AuditEvent
 from tests.chats.web.markup import tight
 from tests.support.chat_pages import get_chat_url, set_sign_in_time
@@ -83,7 +83,7 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     assert not Chat.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
     assert shown(response.content.decode(), "Commitment") == event.data["commitment"]
-    said = "".join(f"{pk} {messages.format_canonical_parts(parts)}\n" for pk, parts in rows)
+    said = "".join(f"{pk} {message_erasure.format_canonical_parts(parts)}\n" for pk, parts in rows)
     assert is_commitment_valid(
         event.data["commitment"], said, salt=shown(response.content.decode(), "Salt")
     )
@@ -226,7 +226,7 @@ def test_the_page_after_an_erasure_alone_has_what_proves_it(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
     where = get_chat_url(chat, f"messages/{quoted[2].pk}/erase")
-    said = messages.format_canonical_parts(quoted[2].parts)
+    said = message_erasure.format_canonical_parts(quoted[2].parts)
     response = fresh.post(where)
     event = AuditEvent.objects.get(type="message.erased")
     assert event.data["commitment"] == shown(response.content.decode(), "Commitment")
