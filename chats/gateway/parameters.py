@@ -84,5 +84,5 @@ def build_dropped_headers(
 ) -> dict[str, str]:
     """Return the headers that list the dropped fields, and types of tools and items, if any."""
     lists = {"Parameters": names, "Tools": tools, "Items": items}
-    values = {kind: ", ".join(listed) for kind, listed in lists.items()}
+    values = {kind: ", ".join(list(listed)[:MOST_NAMED]) for kind, listed in lists.items()}
     return {f"X-Context-{kind}-Left-Out": value for kind, value in values.items() if value}

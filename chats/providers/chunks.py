@@ -54,6 +54,8 @@ CUT_BY_FILTER = gettext_noop(
     "prompts leave it out unless you keep it. Edit your message or choose another model."
 )
 END_MARK = b"[DONE]"
+# Higher numbers in data may be the status of an error.
+LOWEST_STATUS = 100
 # Other marks of servers, without a meaning.
 _MARK = re.compile(rb"\[[A-Za-z][A-Za-z_ -]*\]")
 
@@ -256,8 +258,10 @@ def is_keep_alive(payload: bytes) -> bool:
     try:
         found = read_server_json(payload)
     except (ValueError, RecursionError):
-        return bool(_MARK.fullmatch(payload))
-    return not isinstance(found, dict) and (not isinstance(found, list) or not found)
+        return bool(_MARK.fullmatch(payload)) and b"ERR" not in payload.upper()
+    # A text or a status code may be an error.
+    is_counter = type(found) is int and 0 <= found < LOWEST_STATUS
+    return found is None or found in ("", []) or is_counter
 
 
 def raise_late_error(payload: bytes) -> None:

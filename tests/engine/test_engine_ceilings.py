@@ -199,6 +199,10 @@ def test_a_prompt_with_images_is_within_its_bytes() -> None:
     context = composed(replace(facts, image_limit=100_000))
     assert count_wire_bytes(context.messages) + count_image_bytes(context.messages) <= 100_000
     assert count_image_bytes(context.messages) > 0
+    # The images of the question take room from the history.
+    asked = (build_image_message(9, replace(STORED, size=38_000)),)
+    context = composed(replace(given(history, values=values, question=asked), image_limit=100_000))
+    assert count_wire_bytes(context.messages) + count_image_bytes(context.messages) <= 100_000
     question = (build_image_message(1, replace(STORED, size=90_000)),)
     large = replace(given((), values=values, question=question), image_limit=100_000)
     with pytest.raises(QuestionTooLarge, match="allow more bytes"):

@@ -5,6 +5,7 @@ custom tool as a function with one string argument. Hosted tools that the model'
 run are dropped if clients offer them by default.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +60,7 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
 
 def is_left_out(kind: str) -> bool:
     """Return True if tools of this type are dropped, unless the model's server runs them."""
-    return any(kind == name or kind.startswith(f"{name}_") for name in LEFT_OUT)
+    return any(re.fullmatch(rf"{name}(?:_[a-z0-9_]{{1,40}})?", kind) for name in LEFT_OUT)
 
 
 def check_tool_list(

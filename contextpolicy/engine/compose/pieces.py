@@ -239,4 +239,4 @@ class Pieces:
             question=count_block_tokens(required) + sum(item.tokens for item in continued),
             has_files=any(isinstance(p, FilePart) for m in facts.question for p in m.parts),
         )
-        return scale.weight(tokens, system_bytes + asked_bytes)
+        return scale.weight(tokens, system_bytes + scale.measure(asked))

@@ -203,3 +203,10 @@ def test_a_choice_among_hosted_tools_reaches_the_server(program: GatewayClient) 
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
     create_response(program, "Hi", tools=[hosted, FUNCTION_TOOL], tool_choice=allowed)
     assert [tool.name for tool in program.requests[-1].tools] == ["web_search_2025_08_26"]
+
+
+@pytest.mark.parametrize("kind", ["web_search_\nX", "web_search_ä", "image_generation_" + "x" * 99])
+def test_an_unusual_type_of_tool_is_refused(program: GatewayClient, kind: str) -> None:
+    answer = create_response(program, "Hi", tools=[{"type": kind}])
+    assert answer.status == 400
+    assert program.requests == []

@@ -67,12 +67,24 @@ def test_a_keep_alive_in_data_changes_no_reply(kind: str, keep_alive: bytes) -> 
     assert read(kind, body) == [TextDelta("a"), TextDelta("b"), Finished("stop")]
 
 
-@pytest.mark.parametrize("broken", [b'{"choices": [', b"nonsense", b'[{"a": 1}]', b"\xff"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'{"choices": [',
+        b"nonsense",
+        b'[{"a": 1}]',
+        b"\xff",
+        b'"Internal Server Error"',
+        b"[ERROR]",
+        b"500",
+        b'"rate limit exceeded, try later"',
+    ],
+)
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 def test_broken_data_still_fails(kind: str, broken: bytes) -> None:
     events = b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in TEXT[kind][:2])
     with pytest.raises(ProviderError) as caught:
-        read(kind, events + b"data: " + broken + b"\n\n")
+        read(kind, events + b"data: " + broken + b"\n\ndata: [DONE]\n\n")
     assert caught.value.code == "provider_protocol"
 
 
