@@ -167,6 +167,7 @@ def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
     """Return True if the owner agreed to inference and the chat allows it."""
     return (
         chat.deleted_at is None
+        and chat.owner.is_active
         and memory_settings.is_inferring(settings)
         and can_save_preferences(chat)
     )

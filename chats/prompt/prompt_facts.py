@@ -182,7 +182,7 @@ def load_prompt_facts(
         ),
         summary=summary,
         window_to=window_to,
-        history=(*exceptions, *mark_continued_reply(asked.continues, loaded.messages)),
+        history=(*exceptions, *mark_continued_reply(asked, loaded.messages)),
         pins=pins,
         unloaded=loaded.unloaded,
         skipped=provided.skipped,
@@ -369,18 +369,20 @@ def load_pins_and_exceptions(
 
 
 def mark_continued_reply(
-    reply_id: str, messages: tuple[engine.Message, ...]
+    asked: Question, messages: tuple[engine.Message, ...]
 ) -> tuple[engine.Message, ...]:
     """Return the history of a continuation, in which the truncated reply counts as complete.
 
     Raises `QuestionErased` and `QuestionExcluded` if prompts may not contain the reply.
     """
     for message in messages:
-        if message.id == reply_id and message.excluded:
-            raise QuestionExcluded
-        if message.id == reply_id and not message.parts:
-            raise QuestionErased
+        # A turn that also answers a newer message goes on without the reply.
+        if message.id == asked.continues and not asked.question:
+            if message.excluded:
+                raise QuestionExcluded
+            if not message.parts:
+                raise QuestionErased
     return tuple(
-        replace(message, incomplete=False) if message.id == reply_id else message
+        replace(message, incomplete=False) if message.id == asked.continues else message
         for message in messages
     )

@@ -66,13 +66,16 @@ def find_turn_question(turn: Turn) -> Message | None:
     """
     if not answers_person(turn):
         return None
-    if turn.trigger is None:
-        if turn.continues is not None and turn.continues.reply is not None:
-            choose_question([turn.continues.reply])
-        return None
     own = Message.objects.filter(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
-    others = own.exclude(pk=turn.trigger.pk).order_by("seq")
-    return choose_question([turn.trigger, *others])
+    if turn.trigger is not None:
+        others = own.exclude(pk=turn.trigger.pk).order_by("seq")
+        return choose_question([turn.trigger, *others])
+    # A continuation may also answer messages that were sent before it began.
+    if asked := list(own.order_by("seq")):
+        return choose_question(asked)
+    if turn.continues is not None and turn.continues.reply is not None:
+        choose_question([turn.continues.reply])
+    return None
 
 
 def answers_person(turn: Turn) -> bool:

@@ -130,7 +130,7 @@ def build_continuation_cause(turn: Turn) -> dict[str, Any]:
     Raises `NothingToContinue` and `QuestionExcluded`.
     """
     reply = turn.reply
-    if reply is None or reply.erased_at or reply.finish == Message.Finish.STOP:
+    if reply is None or not reply.parts or reply.finish == Message.Finish.STOP:
         raise NothingToContinue
     if reply.excluded:
         raise QuestionExcluded

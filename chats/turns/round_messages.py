@@ -197,7 +197,7 @@ def is_unanswered(turn: Turn) -> bool:
     """Return True if no agent answers the message of a new turn: its round waits or has ended."""
     if turn.agent_id is not None or turn.round is None:
         return False
-    return turn.round.status != Round.Status.RUNNING
+    return turn.round.status in {Round.Status.WAITING, Round.Status.LIMIT}
 
 
 def find_seat(roster: Roster, role_id: str) -> Agent:

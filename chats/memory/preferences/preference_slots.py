@@ -96,6 +96,12 @@ _OF_OTHERS = re.compile(
 # Slots whose value only the user has.
 _OF_ONE = {"name", "timezone", "place", "job", "diet"}
 _PIECE = re.compile(r"(?:\s*\b(?:and|und|et|y|e|и)\b\s+)?([^,，;；、]+)")
+# A fact or a preference that applies only sometimes replaces nothing.
+_CONDITION = re.compile(
+    r"^\s*(?:(?:that|dass|que|che|что)\s+)?(?:if|when(?:ever)?|unless|while|wenn|falls|sobald|si"
+    r"|quand|lorsque|cuando|se|quando|если|когда)\b|^\s*(?:如果|[当當若]|もし|만약)",
+    re.IGNORECASE,
+)
 
 
 def detect_slot(text: str) -> str:
@@ -108,8 +114,13 @@ def detect_slot(text: str) -> str:
 
 
 def _list_slots(text: str) -> list[str]:
-    found = [slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)]
-    return [slot for slot in found if slot not in _OF_ONE or not _OF_OTHERS.search(text)]
+    found = [(slot, match) for slot, pattern in _SLOT_PATTERNS if (match := pattern.search(text))]
+    # "I live in Oslo with my wife" is about the user, "my wife lives in Oslo" is not.
+    return [
+        slot
+        for slot, match in found
+        if slot not in _OF_ONE or not _OF_OTHERS.search(text, 0, match.start())
+    ]
 
 
 def split_by_slot(text: str) -> list[tuple[str, int, int]]:
@@ -118,6 +129,8 @@ def split_by_slot(text: str) -> list[tuple[str, int, int]]:
     A text such as "I live in Oslo, answer in German" has two, so that each is replaced alone.
     """
     pieces = [(detect_slot(piece[1]), *piece.span(1)) for piece in _PIECE.finditer(text)]
+    if any(_CONDITION.match(text[start:end]) for _, start, end in pieces):
+        return [("note", 0, len(text))]
     slots = [slot for slot, _, _ in pieces]
     if len(pieces) > 1 and "note" not in slots and len(set(slots)) == len(slots):
         return pieces

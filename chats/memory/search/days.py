@@ -36,22 +36,23 @@ _DATES = re.compile(
 _PHRASES = {
     "today": (
         r"\b(?:today|heute|aujourd[’']hui|hoy|oggi|hoje|vandaag|сегодня)\b"
-        "|今天|今日|오늘|اليوم"
+        r"|今天|今日|오늘|اليوم(?!\w)"
     ),
     "before yesterday": (
-        r"\b(?:the day before yesterday|vorgestern|avant-hier|anteayer|l[’']altro ieri|anteontem"
-        r"|eergisteren|позавчера)\b|前天|一昨日|おととい|그저께|أول أمس"
+        r"\b(?:(?:the )?day before yesterday|vorgestern|avant-hier|anteayer|antes de ayer|antier"
+        r"|(?:l|dell|all)[’']altro ieri|anteontem"
+        r"|eergisteren|позавчера)\b|前天|一昨日|おととい|그저께|أول (?:من )?أمس(?!\w)"
     ),
     "yesterday": (
         r"(?<!before )\b(?:yesterday|gestern|[du][’']hier|hier (?:soir|matin|après-midi)"
-        r"|(?<!ante)ayer|(?<!altro )ieri"
-        r"|ontem|gisteren|вчера)\b|昨天|昨日|어제|(?<!أول )أمس"
+        r"|(?<!ante)(?<!antes de )ayer|(?<!altro )ieri"
+        r"|ontem|gisteren|вчера)\b|昨天|昨日|어제|(?<!أول )(?<!أول من )أمس(?!\w)"
     ),
     "week": (
         r"\blast week\b|\b(?:letzte[nr]?|vorige[nr]?|vergangene[nr]?) Woche\b|\bla semaine "
         r"(?:dernière|passée)\b|\bla semana pasada\b|\bla settimana scorsa\b|\bna semana passada\b"
         r"|\b(?:vorige|afgelopen) week\b|\bна прошлой неделе\b|上(?:个|個)?(?:周|週|星期|礼拜|禮拜)"
-        "|先週|지난 ?주|الأسبوع الماضي"
+        "|先週|지난 ?주(?!제)|الأسبوع الماضي"
     ),
     "month": (
         r"\blast month\b|\b(?:letzten|vorigen|vergangenen) Monat\b|\ble mois (?:dernier|passé)\b"

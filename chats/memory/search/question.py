@@ -210,16 +210,19 @@ def select_searched_words(
     ignored: list[str] = []
     number: float = 0
     for some in rank_sentences(words, text):
-        end = 0
+        end = kept_end = 0
         for word in some:
             is_part = word.start < end
             end = max(end, word.end)
             if word.stem not in kept:
                 number += 0 if is_part else compute_word_share(word)
-                if number > MOST_WORDS or len(kept) >= MOST_PIECES:
+                # The parts of words within the limit are kept too.
+                is_above = number > MOST_WORDS and not (is_part and word.end <= kept_end)
+                if is_above or len(kept) >= MOST_PIECES:
                     if not is_part:
                         ignored.append(text[word.start : word.end])
                     continue
+            kept_end = max(kept_end, word.end)
             kept.setdefault(word.stem, []).append((word.start, word.end))
     in_order = sorted((min(places), stem) for stem, places in kept.items())
     return {stem: sorted(kept[stem]) for _, stem in in_order}, list(dict.fromkeys(ignored))

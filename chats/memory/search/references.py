@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import count_question_words, is_greeting
+from chats.memory.search.question import MOST_CHARACTERS, count_question_words, is_greeting
 from chats.memory.search.recall import FoundExcerpt, attach_branches, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import collect_searchable_texts
@@ -70,7 +70,9 @@ def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
 
     A short question is followed by the previous user message, unless it is a greeting.
     """
-    if seq is None or is_greeting(text) or count_question_words(text) >= SHORT_QUESTION:
+    # Longer texts have enough words in their beginning.
+    head = text.strip()[:MOST_CHARACTERS]
+    if seq is None or is_greeting(head) or count_question_words(head) >= SHORT_QUESTION:
         return text
     earlier = select_path_messages(branch, after=0, before=seq).filter(
         role=Message.Role.USER, excluded=False, erased_at=None

@@ -162,6 +162,10 @@ def test_searchable_messages_are_counted_by_the_database(
         ("la semaine dernière", 7, 7),
         ("¿Qué dije ayer?", 1, 1),
         ("anteayer", 2, 1),
+        ("antes de ayer", 2, 1),
+        ("day before yesterday", 2, 1),
+        ("cosa ho detto dell’altro ieri", 2, 1),
+        ("أول من أمس", 2, 1),
         ("先週の会議", 7, 7),
         ("一昨日", 2, 1),
         ("지난주 회의", 7, 7),
@@ -175,7 +179,15 @@ def test_past_days_are_understood_in_many_languages(question: str, back: int, le
 
 
 @pytest.mark.parametrize(
-    "question", ["Was steht hier?", "the hierarchy of the mayor", "他去年轻人那里", "next week"]
+    "question",
+    [
+        "Was steht hier?",
+        "the hierarchy of the mayor",
+        "他去年轻人那里",
+        "next week",
+        "أمسك",
+        "지난 주제",
+    ],
 )
 def test_other_words_are_no_days(question: str) -> None:
     assert parse_time_ranges(question, at=NOON) == []

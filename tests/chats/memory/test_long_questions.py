@@ -82,3 +82,10 @@ def test_a_chinese_question_of_full_length_is_searched_alone(say: Say, chat: Cha
     branch = reload_first_branch(chat)
     question = "当时决定数据库先用什么方案来存储交易记录"
     assert build_search_question(question, seq=2, branch=branch) == question
+
+
+def test_the_pairs_of_a_long_clause_are_searched_with_its_characters() -> None:
+    clause = "".join(chr(0x4E00 + 7 * at) for at in range(70))
+    asked = parse_question(clause, at=AT)
+    assert clause[:2] in asked.telling
+    assert len(asked.telling) > 100

@@ -83,7 +83,6 @@ def test_a_span_has_to_be_literal_and_outside_quotations() -> None:
     "text",
     [
         "Remember that my wife is vegan",
-        "Remember that I am vegan and my wife too",
         "Remember that she lives in Rome and is vegetarian",
         "记住我妈妈吃素",
         "请记住我的女儿的时区是东京",
@@ -114,3 +113,29 @@ def test_facts_of_several_slots_are_stored_apart(text: str, facts: list[tuple[st
     found = extract_statements(text)
     assert [(fact.slot, fact.text) for fact in found] == facts
     assert all(text[fact.start : fact.end] == fact.text for fact in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Remember that when I ask about vegan recipes, answer in German",
+        "Keep in mind that whenever I write about my time zone, be brief",
+        "记住：如果我住在上海，用中文回答",
+    ],
+)
+def test_a_condition_is_kept_with_its_wish(text: str) -> None:
+    (found,) = extract_statements(text)
+    assert found.slot == "note"
+    assert found.text.endswith(("German", "brief", "用中文回答"))
+
+
+@pytest.mark.parametrize(
+    ("text", "slot"),
+    [
+        ("Remember that I live in Oslo with my wife", "place"),
+        ("Remember that I work as a nurse in my team", "job"),
+    ],
+)
+def test_a_fact_about_the_person_may_mention_others(text: str, slot: str) -> None:
+    (found,) = extract_statements(text)
+    assert found.slot == slot

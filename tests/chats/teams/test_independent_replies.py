@@ -15,6 +15,7 @@ from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDel
 from chats.record import history
 from chats.turns import attempt_state, lanes, recover, round_again
 from chats.turns.follow_up_turns import retry_turn
+from chats.turns.lease import claim_turn
 from chats.turns.stop import stop_all, stop_turn
 from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 from tests.support.team_rounds import TeamPlay, list_said, script_reply
@@ -250,6 +251,20 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
     at_once(*lanes_of(game), B=script_reply("2"), C=script_reply("3"))
     assert {name for name, _ in list_said(game.chat)[2:]} == {"B", "C"}
     assert game.round().status == Round.Status.SETTLED
+
+
+def test_messages_sent_while_all_replies_stop_keep_a_turn(play: Plays) -> None:
+    game = play("A", "B", independent=True)
+    game.ask("Guess.")
+    turns = lanes_of(game)
+    for turn in turns:
+        assert claim_turn(turn_id=turn.pk, worker="w", now=game.now)
+    game.ask("Wait.")
+    stop_turn(user=game.user, turn=Turn.objects.get(pk=turns[0].pk), now=game.now, with_others=True)
+    assert game.round().status == Round.Status.STOPPED
+    game.ask("Guess again.")
+    rows = Turn.objects.filter(branch__chat=game.chat, lane=0)
+    assert [row.status for row in rows] == [Turn.Status.QUEUED]
 
 
 def test_one_answer_alone_is_stopped_and_the_others_go_on(play: Plays) -> None:

@@ -135,7 +135,7 @@ def test_a_folders_chat_sees_the_chats_of_its_folder_alone(
 def test_recent_messages_leave_out_closed_chats_and_interrupted_replies(
     ask: Ask, alice: User, chat: Chat, now: datetime
 ) -> None:
-    open_chat, closed = (lifecycle.create_chat(owner=alice, now=now) for _ in range(2))
+    open_chat, *others = (lifecycle.create_chat(owner=alice, now=now) for _ in range(8))
     turn = ask("Said in an open chat", open_chat)
     Message.objects.create(
         branch=Branch.objects.get(chat=open_chat),
@@ -148,11 +148,12 @@ def test_recent_messages_leave_out_closed_chats_and_interrupted_replies(
         created_at=now,
     )
     Branch.objects.filter(chat=open_chat).update(last_seq=9)
-    ask("Said in a closed chat", closed)
     policy = create_policy(
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
-    assign_policy(policy=policy, level="chat", chat_id=closed.pk, actor="system", now=now)
+    for closed in others:
+        ask("Said in a closed chat", closed)
+        assign_policy(policy=policy, level="chat", chat_id=closed.pk, actor="system", now=now)
     govern(now, recent_by_user=20)
 
     found = parts(ask("And now?"), "tail")["recent"]
