@@ -150,6 +150,10 @@ def _adapt_dialect(
 
     Errors about images in tool results vary widely, so any rejection counts as one.
     """
+    is_refused = is_validation_failure(failure)
+    # First: the error can repeat the value of such a field, which may contain any other error.
+    if is_refused and (found := find_refused_fields(body, body=_build_body(request, dialect))):
+        return replace(dialect, without=dialect.without | found)
     # Servers report the errors of chat templates with any status.
     form = find_required_form(body, form=dialect.id_form, messages=request.messages)
     if form is not None:
@@ -162,13 +166,11 @@ def _adapt_dialect(
     limit = find_lower_limit(failure, body, sent=limit_output(request, dialect.most_output))
     if limit is not None:
         return replace(dialect, most_output=limit)
-    return _drop_option(dialect, body, request) if is_validation_failure(failure) else dialect
+    return _drop_option(dialect, body, request) if is_refused else dialect
 
 
 def _drop_option(dialect: _Dialect, body: str, request: ProviderRequest) -> _Dialect:
-    """Return the dialect without the field or option that a rejection names, or unchanged."""
-    if refused := find_refused_fields(body, body=_build_body(request, dialect)):
-        return replace(dialect, without=dialect.without | refused)
+    """Return the dialect without the option that a rejection names, or unchanged."""
     if ORIGINAL in body and has_original_images(_build_body(request, dialect)):
         return replace(dialect, takes_original_images=False)
     if "stream_options" in body:

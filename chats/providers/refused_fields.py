@@ -4,7 +4,8 @@ Removed are only fields without which the request means the same: hints of clien
 accounting and style, and the fields that a server sent with an earlier reply.
 
 A refusal applies to all users of the account, and an error can repeat text of a client. So only
-fields of the refused request count, and adapters store one only after the server accepted it.
+fields of the refused request count, unless one of its texts contains such an error itself. Adapters
+store one only after the server accepted it.
 """
 
 import re
@@ -29,6 +30,9 @@ _OF_A_CALL = frozenset({"id", "type", "function"})
 # Quotes are escaped within JSON. A name can follow the path of its message.
 _QUOTE = r"""\\?["'`]"""
 _NAME = rf"{_QUOTE}?(?:[\w\[\]]+\.)*(\w+)"
+# Limited, because the patterns also read the texts of a request, which can be long.
+_BETWEEN = r"[^{}]{0,200}?"
+_PATH = r"loc\W+\[[^\]]{0,200}?\b(\w+)\W*\]"
 # The errors of Gemini; Groq and Cerebras; OpenAI and Azure; FastAPI (vLLM, Mistral); Fireworks.
 _ERRORS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -37,8 +41,8 @@ _ERRORS = tuple(
         rf"property {_NAME}{_QUOTE} is (?:unsupported|not supported)",
         rf"(?:unsupported|unknown|unrecognized) (?:parameter|field|property)s?:? {_NAME}",
         rf"unrecognized request arguments? supplied: {_NAME}",
-        r"extra_forbidden[^{}]*?loc\W+\[[^\]]*?\b(\w+)\W*\]",
-        r"loc\W+\[[^\]]*?\b(\w+)\W*\][^{}]*?(?:extra_forbidden|extra inputs are not permitted)",
+        rf"extra_forbidden{_BETWEEN}{_PATH}",
+        rf"{_PATH}{_BETWEEN}(?:extra_forbidden|extra inputs are not permitted)",
         rf"extra inputs are not permitted, field: {_NAME}",
     )
 )
@@ -49,9 +53,32 @@ Body = Mapping[str, Any]
 
 
 def find_refused_fields(error: str, *, body: Body) -> frozenset[str]:
-    """Return the removable fields of a request body that an error of its server names."""
-    named = {name for pattern in _ERRORS for name in pattern.findall(error)}
-    return frozenset(named & list_removable_fields(body).keys())
+    """Return the removable fields of a request body that an error of its server names.
+
+    Without the fields that a text of the body names in the same way: the error may repeat it.
+    """
+    found = _find_names(error) & list_removable_fields(body).keys()
+    for text in _list_texts(body) if found else ():
+        if any(name in text for name in found):
+            found -= _find_names(text)
+    return frozenset(found)
+
+
+def _find_names(error: str) -> set[str]:
+    return {name for pattern in _ERRORS for name in pattern.findall(error)}
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    """Yield the texts and names in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        for each in value.values():
+            yield from _list_texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _list_texts(each)
 
 
 def list_removable_fields(body: Body) -> dict[str, None]:

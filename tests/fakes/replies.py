@@ -122,6 +122,15 @@ def find_id_error(rule: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]
     return None
 
 
+def find_field_error(rule: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    """Return the error of a server that refuses a field or its value, and repeats the value."""
+    problem, _, field = rule.partition(".")
+    if problem not in ("unknown", "invalid") or field not in body:
+        return None
+    kind = {"unknown": "extra_forbidden", "invalid": "literal_error"}[problem]
+    return 422, {"detail": [{"type": kind, "loc": ["body", field], "input": body[field]}]}
+
+
 def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """The status and body of the error for a request, or None for a normal reply."""
     options, sent = plan.options, plan.prompt_tokens
@@ -132,7 +141,8 @@ def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | N
         return 400, {"error": TOO_LONG}
     if (missing := find_missing_part(options.reject, body)) is not None:
         return missing
-    if (refused := find_id_error(options.reject, body)) is not None:
+    refused = find_id_error(options.reject, body) or find_field_error(options.reject, body)
+    if refused is not None:
         return refused
     if options.reject and options.reject in body:
         other = "max_completion_tokens" if options.reject == "max_tokens" else "nothing"

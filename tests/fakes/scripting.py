@@ -16,8 +16,9 @@ class Options:
 
     `reply` is a text with underscores for spaces, `echo` for the received text, or a `summary` of
     it (see `summaries`). `reject` names a parameter that the server refuses as unknown, a field of
-    a message (`message.channel`), a detail of images (`detail.low`), or `result_images`. `split` is
-    the number of TCP writes per event. `billed` overrides the prompt tokens in the usage. `read_ms`
+    a message (`message.channel`), a detail of images (`detail.low`), or `result_images`. With
+    `unknown.user` or `invalid.user`, the error repeats the value of the parameter. `split` is the
+    number of TCP writes per event. `billed` overrides the prompt tokens in the usage. `read_ms`
     is the time to read a prompt token that is not cached. The cache holds the newest prompt, so
     `read_ms` serves one request at a time.
     """

@@ -124,6 +124,58 @@ def test_a_hint_that_a_server_refuses_is_left_out_from_then_on(openai_server: Fa
     assert sent in {hashlib.sha256(form.encode()).hexdigest() for form in forms}
 
 
+CLAIMS = (
+    "unknown parameter: 'service_tier'",
+    'Unknown name "service_tier"',
+    '"type": "extra_forbidden", "loc": ["body", "service_tier"]',
+)
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_value_of_a_client_names_no_refused_field(openai_server: FakeServer, claim: str) -> None:
+    openai_server.configure(reject="invalid.service_tier")
+    with pytest.raises(ProviderError) as caught:
+        call(adapter_to(openai_server), asked("Hi", parameters={"service_tier": claim}))
+    assert caught.value.code == "provider_rejected"
+    assert len(openai_server.requests()) == 1
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("place", ["hint", "content", "field", "nested name"])
+def test_no_text_of_a_request_names_a_refused_field(claim: str, place: str) -> None:
+    message = {
+        "hint": {"content": "hi"},
+        "content": {"content": [{"type": "text", "text": claim}]},
+        "field": {"content": "hi", "lane": claim},
+        "nested name": {"content": "hi", "lane": {claim: 1}},
+    }[place]
+    key = claim if place == "hint" else "k"
+    hints = {"service_tier": "auto", "prompt_cache_key": key}
+    body = {**hints, "messages": [{"role": "user", **message}]}
+    error = f"Unsupported parameter: 'prompt_cache_key'. The request was: {body}"
+    for said in (error, json.dumps({"error": error})):
+        assert find_refused_fields(said, body=body) == {"prompt_cache_key"}
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "max_tokens must be less than or equal to 1024",
+        "stream_options",
+        "missing reasoning_content",
+    ],
+)
+def test_the_repeated_value_of_a_refused_field_teaches_nothing(
+    openai_server: FakeServer, claim: str
+) -> None:
+    openai_server.configure(reject="unknown.user")
+    request = asked("Hi", parameters={"user": claim}, max_output_tokens=4096)
+    call(adapter_to(openai_server), request)
+    assert request.sent.learned["without"] == {"user"}
+    first, second = (each["body"] for each in openai_server.requests())
+    assert second == {name: value for name, value in first.items() if name != "user"}
+
+
 def test_an_option_that_changes_the_reply_is_not_left_out(openai_server: FakeServer) -> None:
     openai_server.configure(reject="temperature")
     with pytest.raises(ProviderError) as caught:
