@@ -18,7 +18,7 @@ from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.failures import parse_response_failure
 from chats.providers.kinds import strip_api_version
 from chats.providers.learned_options import LearnedHere
-from chats.providers.output_limits import find_lower_limit, limit_output
+from chats.providers.output_limits import find_lower_limit, limit_output, select_lower_limit
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 
@@ -66,16 +66,22 @@ class AnthropicProvider(HttpProvider):
 
         Stores the limit only if the retry succeeded: an error can repeat text from a client.
         """
-        known = request.known.get("most_output")
-        most = self._output_limits.get(request.model) or (known if isinstance(known, int) else None)
+        stored = request.known.get("most_output")
+        known = stored if isinstance(stored, int) else None
+        most = select_lower_limit(self._output_limits.get(request.model), known)
         sent = limit_output(request, most)
         try:
-            return await self._send_until(sent, deadlines)
+            response = await self._send_until(sent, deadlines)
         except anthropic.APIStatusError as error:
             failure = self._convert(error, request)
             found = find_lower_limit(failure, error.response.text, sent=sent)
             if found is None:
                 raise failure from None
+        else:
+            # Also what an earlier call learned: only turns store it.
+            if most != known:
+                request.sent.learned = {"most_output": most}
+            return response
         try:
             response = await self._send_until(limit_output(request, found), deadlines)
         except anthropic.APIStatusError as error:

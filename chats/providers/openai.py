@@ -18,9 +18,9 @@ from chats.providers.call_ids import IdForm, find_required_form
 from chats.providers.chunks import ReplyReader
 from chats.providers.failures import is_validation_failure, parse_response_failure
 from chats.providers.learned_options import LearnedHere
-from chats.providers.output_limits import find_lower_limit, limit_output
+from chats.providers.output_limits import find_lower_limit, limit_output, select_lower_limit
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
-from chats.providers.refused_fields import find_refused_fields
+from chats.providers.refused_fields import HINTS, find_refused_fields
 from chats.providers.required_fields import Fill, find_required_fill, list_effective_fills
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
 from chats.providers.wire import (
@@ -85,7 +85,8 @@ class OpenAIProvider(HttpProvider):
         Stores an adaptation only if the retry succeeded: an error can repeat text from a client,
         and later requests are from other users.
         """
-        known = self._dialects.get(request.model) or _Dialect(**request.known)  # type: ignore[arg-type]  # checked values
+        stored = _Dialect(**request.known)  # type: ignore[arg-type]  # checked values
+        known = _merge_dialects(stored, self._dialects.get(request.model) or stored)
         dialect = known
         while True:
             try:
@@ -107,7 +108,11 @@ class OpenAIProvider(HttpProvider):
             else:
                 if dialect != known:
                     self._dialects.put(request.model, dialect)
-                    request.sent.learned = asdict(dialect)
+                # Also what an earlier call learned: only turns store it. Other fields are not
+                # stored, see `learned_options`.
+                storable = replace(dialect, without=dialect.without & HINTS)
+                if storable != stored:
+                    request.sent.learned = asdict(storable)
                 return response
 
     async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:
@@ -128,6 +133,23 @@ class OpenAIProvider(HttpProvider):
             stream_cls=AsyncStream[object],
         )
         return stream.response
+
+
+def _merge_dialects(stored: _Dialect, learned: _Dialect) -> _Dialect:
+    """Return a dialect with the changed options of both. If both changed one, `learned` wins."""
+    usual = _Dialect()
+    changed = {
+        name: value for name, value in asdict(learned).items() if value != getattr(usual, name)
+    }
+    return replace(
+        stored,
+        **{
+            **changed,
+            "fills": tuple(dict.fromkeys((*stored.fills, *learned.fills))),
+            "without": stored.without | learned.without,
+            "most_output": select_lower_limit(stored.most_output, learned.most_output),
+        },
+    )
 
 
 def _build_body(request: ProviderRequest, dialect: _Dialect) -> dict[str, Any]:

@@ -79,6 +79,11 @@ def is_limit_exceeded(request: ProviderRequest, limit: int | None) -> bool:
     return limit is not None and (request.max_output_tokens or 0) > limit
 
 
+def select_lower_limit(*limits: int | None) -> int | None:
+    """Return the lowest limit; None: no limit is known."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def limit_output(request: ProviderRequest, limit: int | None) -> ProviderRequest:
     """Return the request with a reply of at most `limit` tokens. None: no limit is known.
 

@@ -91,6 +91,46 @@ def test_a_model_gets_its_own_limit_at_once_after_one_refusal(server: FakeServer
     assert list_limits(server) == [32_000, 8192, 8192, 100]
 
 
+def test_a_call_reports_what_is_not_stored_yet(server: FakeServer) -> None:
+    server.configure(reject="long_replies")
+
+    async def list_learned(*stored: Any) -> list[Any]:
+        provider, found = adapter_to(server), []
+        for most in stored:
+            known = {"most_output": most} if most else {}
+            request = asked("Hello", max_output_tokens=32_000, known=known)
+            await collect(provider, request)
+            found.append(request.sent.learned.get("most_output"))
+        await provider.aclose()
+        return found
+
+    # Another process learned the limit 4,096.
+    learned = asyncio.run(list_learned(None, None, 8192, 4096, 16_384))
+    assert learned == [8192, 8192, None, None, 8192]
+    assert list_limits(server) == [32_000, 8192, 8192, 8192, 4096, 8192]
+
+
+def test_the_options_of_two_processes_are_merged(openai_server: FakeServer) -> None:
+    openai_server.configure(reject="stream_options")
+    known = {"limit_name": "max_completion_tokens", "fills": ("replies",)}
+
+    async def list_sent() -> list[Any]:
+        provider, found = adapter_to(openai_server), []
+        for stored in ({}, known, known | {"takes_usage_option": False}):
+            request = asked("Hello", max_output_tokens=100, known=stored)
+            await collect(provider, request)
+            found.append(request.sent)
+        await provider.aclose()
+        return found
+
+    _, second, third = asyncio.run(list_sent())
+    assert second.learned.items() >= (known | {"takes_usage_option": False}).items()
+    assert third.learned == {}
+    bodies = [record["body"] for record in openai_server.requests()]
+    assert ["stream_options" in body for body in bodies] == [True, False, False, False]
+    assert ["max_tokens" in body for body in bodies] == [True, True, False, False]
+
+
 def test_a_refusal_that_stays_is_not_repeated_for_ever(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Chat, ProviderAccount
+from chats.prompt.model_choice import get_model_account
 from chats.providers import learned_options
 from chats.providers.accounts import save_provider_account
 from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
+from tests.fakes.calls import asked, collect
 from tests.fakes.fake_server import FakeServer
 from tests.support.scripted_worker import ScriptedProvider
 from tests.support.wire_worker import WireWorker
@@ -57,6 +59,25 @@ def test_another_process_sends_only_accepted_options(
     assert [option in body for body in first] == [True, False]
     second = ask(chat, alice, server)
     assert [option in body for body in second] == [False]
+
+
+def test_a_turn_stores_what_another_call_of_its_process_learned(
+    chat: Chat, alice: User, server: FakeServer
+) -> None:
+    server.configure(reject="stream_options", tokens=3)
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=timezone.now()).turn
+    account = get_model_account(ModelSpec.objects.get(name="fake-chat"))
+
+    async def run() -> None:
+        worker = WireWorker(ScriptedProvider([]))
+        # As a pass-through request.
+        await collect(worker.provider(account), asked("Hi"))
+        await worker.whole_turn(turn)
+
+    async_to_sync(run)()
+    sent = ["stream_options" in record["body"] for record in server.requests()]
+    assert sent == [True, False, False]
+    assert learned()["takes_usage_option"] is False
 
 
 def test_an_expired_option_is_tried_again(chat: Chat, alice: User, server: FakeServer) -> None:
