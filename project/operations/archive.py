@@ -194,7 +194,8 @@ def parse_manifest(content: Any) -> Manifest:
             members={str(name): str(digest) for name, digest in content["members"].items()},
             tables=tables,
             sequences={str(name): int(value) for name, value in content["sequences"].items()},
-            has_files=bool(content["has_files"]),
+            # Backups of earlier versions lack this field and contain the stored files.
+            has_files=bool(content.get("has_files", True)),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise refuse_archive("its manifest lacks a field") from None

@@ -126,6 +126,12 @@ def test_an_incomplete_manifest_is_refused(whole: Path, name: str) -> None:
     assert refused(rewrite(whole, lambda manifest: manifest.pop(name))) == "not_a_backup"
 
 
+def test_a_backup_of_a_version_without_the_field_for_files_is_accepted(whole: Path) -> None:
+    reader = ArchiveReader(rewrite(whole, lambda manifest: manifest.pop("has_files")))
+    assert restore.check_restore(reader, None, RestoreOptions()) == {}
+    assert reader.manifest.has_files
+
+
 def test_a_newer_version_is_refused_by_an_older_one(tmp_path: Path, whole: Path) -> None:
     newer = build_archive(tmp_path / "newer.zip", migrations=["chats.9999_later"])
     assert refused(newer) == "backup_newer"
