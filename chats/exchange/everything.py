@@ -168,6 +168,7 @@ def read_archived_chat(
     return replace(
         draft,
         source=chat.chat_id,
+        has_id=True,
         here=chat.chat_id,
         title=chat.title,
         system_text=chat.system_text,

@@ -1,6 +1,5 @@
 """Reads files and bundles of UI messages. Each is read completely or refused."""
 
-import hashlib
 import json
 import re
 import zipfile
@@ -9,6 +8,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from django.conf import settings
+from django.utils.crypto import salted_hmac
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
@@ -21,7 +21,9 @@ from chats.exchange.drafts import (
     Node,
     find_message_path,
 )
+from chats.exchange.entry_values import derive_source
 from chats.exchange.inline_images import InlineImages
+from chats.exchange.known_chats import serialize_neutral_parts
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
 from chats.exchange.thoughts import extract_reasoning_parts
 from chats.ground.sentences import Sentence
@@ -38,8 +40,6 @@ from contextpolicy.engine.text import names
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
 HISTORY = "history.jsonl"
 LONGEST_ID = 200
-# Prefix of the name of a chat without an id.
-OF_IDS = "ids:"
 META_BYTES = 1024 * 1024
 MOST_REVISIONS = 10**9
 
@@ -160,15 +160,15 @@ def read_values(
 def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
     """Return the draft of the messages that the reader collected."""
     nodes, active = link_messages(reader.messages)
-    source = derive_source_id(reader.messages, meta)
+    chat_id = find_chat_id(reader.messages, meta)
     return ChatDraft(
-        source=source,
+        source=chat_id or derive_chat_id(nodes),
         nodes=nodes,
         active=active,
         losses=(*reader.losses, *reader.images.losses.values()),
         counted=len(nodes),
         images=reader.images,
-        has_id=not source.startswith(OF_IDS),
+        has_id=bool(chat_id),
     )
 
 
@@ -223,16 +223,22 @@ def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
     )
 
 
-def derive_source_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
-    """Return the original id of the chat, or an id derived from its message ids."""
-    listed = list(messages)
+def find_chat_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
+    """Return the original id of the chat; empty if the file does not contain it."""
     given = meta.get("chatId") or next(
-        (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
+        (m.metadata["chatId"] for m in messages if m.metadata.get("chatId")), ""
     )
-    if isinstance(given, str) and names.is_allowed_name(given) and len(given) <= LONGEST_ID:
-        return given
-    ids = "\n".join(message.id for message in listed)
-    return OF_IDS + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()
+    is_usable = isinstance(given, str) and names.is_allowed_name(given) and len(given) <= LONGEST_ID
+    return given if is_usable else ""
+
+
+def derive_chat_id(nodes: Sequence[Node]) -> str:
+    """Return an id for a chat without an id, from its message ids or from its content."""
+    # Keyed with the server's key, because a plain hash of short texts can be guessed.
+    content = salted_hmac("chats.exchange.content", "", algorithm="sha256")
+    for node in nodes:
+        content.update(json.dumps([node.role, serialize_neutral_parts(node)]).encode())
+    return derive_source([node.id for node in nodes], content.hexdigest())
 
 
 def is_bundle(archive: zipfile.ZipFile) -> bool:
@@ -359,8 +365,9 @@ def build_bundle_draft(
     title, own = meta.get("title"), meta.get("systemText")
     revision, moment = meta.get("revision"), meta.get("lastCompactionAt")
     shown = [UIMessage(node.id, node.role, node.parts, node.metadata) for node in messages]
+    chat_id = find_chat_id(shown, meta)
     return ChatDraft(
-        source=derive_source_id(shown, meta),
+        source=chat_id or derive_chat_id(nodes),
         nodes=nodes,
         active=active,
         title=title if isinstance(title, str) else "",
@@ -368,6 +375,7 @@ def build_bundle_draft(
         summary=summary,
         compacted_at=moment if isinstance(moment, int) else 0,
         revision=revision if isinstance(revision, int) and 0 <= revision < MOST_REVISIONS else 0,
+        has_id=bool(chat_id),
         losses=tuple(losses),
         counted=len(nodes),
     )

@@ -44,7 +44,9 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     for own, parent, message in read_tree_messages(mapping, builder=builder):
         parse_chatgpt_message(own, message, parent=parent, builder=builder)
     source = str(chat.get("conversation_id") or chat.get("id") or "")
-    source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
+    if not source and (created := chat.get("create_time")):
+        # The first node has the same id in many chats.
+        source = f"{next(iter(mapping), '')}:{created}"
     current = chat.get("current_node")
     release_lazy_value(mapping)
     return builder.draft(

@@ -8,7 +8,12 @@ import pytest
 from chats.models import Chat, Message
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
-from tests.support.exchange_files import join_json_lines
+from tests.support.exchange_files import (
+    build_chatgpt_node,
+    build_ui_message,
+    join_json_lines,
+    zip_entries,
+)
 
 pytestmark = pytest.mark.usefixtures("streams")
 
@@ -60,6 +65,33 @@ def codex(*words: str) -> bytes:
     )
 
 
+def chatgpt(*words: str) -> dict[str, Any]:
+    """Return a chat of ChatGPT without ids and times. The ids of its messages are positions."""
+    nodes = [build_chatgpt_node("client-created-root", None, ["0"])]
+    for at, text in enumerate(words):
+        parent = str(at - 1) if at else "client-created-root"
+        children = [str(at + 1)] if at + 1 < len(words) else []
+        role = ("user", "assistant")[at % 2]
+        nodes.append(build_chatgpt_node(str(at), parent, children, role, text))
+    return {"title": words[0], "mapping": {node["id"]: node for node in nodes}}
+
+
+def ui(*words: str) -> bytes:
+    """Return a file of UI messages without the id of the chat. Their ids are positions."""
+    return join_json_lines(
+        *(
+            build_ui_message(str(at), role=("user", "assistant")[at % 2], text=text)
+            for at, text in enumerate(words)
+        )
+    )
+
+
+def bundle(*words: str) -> bytes:
+    """Return a bundle without the id of the chat."""
+    meta = json.dumps({"version": 1}).encode()
+    return zip_entries(**{"history.jsonl": ui(*words), "meta.json": meta})
+
+
 FIRST, SECOND = ("What do cats eat?", "Fish."), ("What do dogs eat?", "Bones.")
 
 
@@ -71,7 +103,7 @@ def list_texts() -> list[list[str]]:
     )
 
 
-@pytest.mark.parametrize("make", [claude, open_webui, librechat])
+@pytest.mark.parametrize("make", [claude, open_webui, librechat, chatgpt])
 def test_chats_without_an_id_in_one_file_are_not_merged(make: Any, of_alice: Program) -> None:
     data = json.dumps([make(*FIRST), make(*SECOND)]).encode()
     for _ in range(2):
@@ -79,7 +111,7 @@ def test_chats_without_an_id_in_one_file_are_not_merged(make: Any, of_alice: Pro
         assert list_texts() == [list(FIRST), list(SECOND)]
 
 
-@pytest.mark.parametrize("make", [claude, open_webui, librechat, codex])
+@pytest.mark.parametrize("make", [claude, open_webui, librechat, codex, chatgpt, ui, bundle])
 def test_chats_without_an_id_in_several_files_are_not_merged(make: Any, of_alice: Program) -> None:
     for words in (FIRST, SECOND, FIRST):
         made = make(*words)
@@ -87,7 +119,7 @@ def test_chats_without_an_id_in_several_files_are_not_merged(make: Any, of_alice
     assert list_texts() == [list(FIRST), list(SECOND)]
 
 
-@pytest.mark.parametrize("make", [claude, open_webui, codex])
+@pytest.mark.parametrize("make", [claude, open_webui, codex, chatgpt, ui, bundle])
 def test_a_longer_export_of_such_a_chat_continues_it(make: Any, of_alice: Program) -> None:
     longer = (*FIRST, "And birds?", "Seeds.")
     for words in (FIRST, longer):
