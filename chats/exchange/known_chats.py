@@ -29,9 +29,10 @@ def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) 
     rows = ImportedChat.objects.filter(owner=owner.pk, form=form).select_related("chat")
     row = rows.filter(source_id=draft.source).first()
     if row is None and not draft.has_id:
-        # A chat without an id is found if a longer file contains all its messages, word for word.
+        # A chat without an id is found if a file contains all its messages, word for word. The file
+        # can be longer, or have another title.
         some = rows.filter(details__beginning=digest_first_message(draft)).order_by("-created_at")
-        row = next((one for one in some[:MOST_ALIKE] if is_longer(draft, one.chat)), None)
+        row = next((one for one in some[:MOST_ALIKE] if contains_messages(draft, one.chat)), None)
     return row.chat if row else None
 
 
@@ -41,13 +42,13 @@ def digest_first_message(draft: ChatDraft) -> str:
     return salted_hmac("chats.exchange.beginning", first, algorithm="sha256").hexdigest()
 
 
-def is_longer(draft: ChatDraft, chat: Chat) -> bool:
-    """Return True if a draft contains all messages of an imported chat unchanged, and more."""
+def contains_messages(draft: ChatDraft, chat: Chat) -> bool:
+    """Return True if a draft contains all messages of an imported chat unchanged."""
     known = find_known_messages(chat, draft)
     if known is None or known[1]:
         return False
     brought = Message.objects.filter(branch__chat=chat, metadata__source__id__isnull=False)
-    return brought.count() <= len(known[0]) < len(draft.nodes)
+    return brought.count() <= len(known[0])
 
 
 def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:

@@ -126,3 +126,13 @@ def test_a_longer_export_of_such_a_chat_continues_it(make: Any, of_alice: Progra
         made = make(*words)
         bring(of_alice, made if isinstance(made, bytes) else json.dumps([made]).encode())
     assert list_texts() == [list(longer)]
+
+
+@pytest.mark.parametrize("make", [claude, open_webui, chatgpt])
+def test_a_renamed_chat_without_an_id_is_not_imported_again(make: Any, of_alice: Program) -> None:
+    renamed = {
+        key: "Pets" if key in {"name", "title"} else value for key, value in make(*FIRST).items()
+    }
+    for made in (make(*FIRST), renamed, renamed):
+        bring(of_alice, json.dumps([made]).encode())
+    assert list_texts() == [list(FIRST)]
