@@ -83,6 +83,9 @@ def rebuild_request(receipt: Receipt) -> Rebuilt:
         return Rebuilt(receipt, fault="erased")
     try:
         found = _Build(receipt).made()
+        if found.sha256 != receipt.prompt_sha256 and receipt.turn.agent_id is not None:
+            earlier = _Build(receipt, only_ascii=True).made()
+            found = earlier if earlier.sha256 == receipt.prompt_sha256 else found
     except (PartMissing, ValueError, KeyError):
         return Rebuilt(receipt, fault="missing")
     if found.sha256 == receipt.prompt_sha256:
@@ -149,6 +152,8 @@ class _Build:
     """One request while it is being rebuilt."""
 
     receipt: Receipt
+    # See `Viewer.only_ascii`.
+    only_ascii: bool = False
     values: PolicyValues = field(init=False)
     sources: SegmentSources = field(init=False)
     view: AgentView | None = field(init=False)
@@ -161,6 +166,9 @@ class _Build:
         self.sources = load_receipt_sources([self.receipt])
         of_reply = self.receipt.purpose in {"reply", "warm_up"}
         self.view = load_agent_view(self.receipt.turn) if of_reply else None
+        if self.view is not None and self.only_ascii:
+            viewer = replace(self.view.viewer, only_ascii=True)
+            self.view = replace(self.view, viewer=viewer)
         self.segments = [
             Segment(row[0], str(row[1]), row[2], "user", row[3], row[4], row[5], row[6])
             for row in self.receipt.segments

@@ -23,7 +23,7 @@ from contextpolicy.engine.messages.messages import (
 )
 from contextpolicy.engine.messages.tokens import count_uncut_tokens
 from contextpolicy.engine.policy.fields.prompt import Layout
-from contextpolicy.engine.team.markers import strip_display_markers
+from contextpolicy.engine.team.markers import strip_display_markers, strip_markers
 from contextpolicy.engine.team.team import Speaker
 from contextpolicy.engine.team.team_view import (
     LONGEST_MEMBER_NAME,
@@ -671,3 +671,9 @@ def test_markers_are_not_shown_and_spaces_stay(text: str, shown: str) -> None:
 def test_hostile_markers_cost_no_more_than_their_length() -> None:
     for text in ("[FROM:" * 30_000, " " * 200_000 + "[", "` [" * 60_000):
         assert strip_display_markers(text) == text
+
+
+def test_earlier_versions_kept_full_width_markers() -> None:
+    text = "好 【NEXT：Critic】 ［NEXT:Ann］ [NEXT:Max]"
+    assert strip_markers(text) == "好"
+    assert strip_markers(text, only_ascii=True) == "好 【NEXT：Critic】 ［NEXT:Ann］"

@@ -20,6 +20,7 @@ _NEXT = {
     )
     for opening, closing in ("[]", "［］", "【】")
 }
+_ASCII_NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
 _NAME_SEPARATOR = re.compile("[,，、]")
 INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 
@@ -29,15 +30,15 @@ _RUN = re.compile(f"[{SPACES}]{{2,}}")
 _EDGES = re.compile(f"^[{SPACES}]+|[{SPACES}]+$")
 
 
-def strip_markers(text: str) -> str:
+def strip_markers(text: str, *, only_ascii: bool = False) -> str:
     """Remove all markers and clean up whitespace: single spaces, trimmed lines, no empty lines.
 
     Markers in fenced code are removed too, but its whitespace is unchanged. A pure function of the
-    text.
+    text. `only_ascii`: keep full-width markers, as versions up to 0.9 did.
     """
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
-    return _tidy_text(_without_next(untasked))
+    return _tidy_text(_without_next(untasked, only_ascii=only_ascii))
 
 
 def strip_display_markers(text: str) -> str:
@@ -90,8 +91,8 @@ def _find_end(text: str, closing: str) -> int:
     return text.rfind(closing) + 1
 
 
-def _without_next(text: str) -> str:
-    for closing, marker in _NEXT.items():
+def _without_next(text: str, *, only_ascii: bool = False) -> str:
+    for closing, marker in (("]", _ASCII_NEXT),) if only_ascii else _NEXT.items():
         text = _without(marker, text, closing=closing)
     return text
 

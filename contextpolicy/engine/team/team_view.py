@@ -200,11 +200,15 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The agent for which a prompt is built: its role's id and name, and its team mates' names."""
+    """The agent for which a prompt is built: its role's id and name, and its team mates' names.
+
+    `only_ascii`: full-width markers stay in messages, as in prompts of versions up to 0.9.
+    """
 
     role_id: str
     name: str
     mates: tuple[str, ...]
+    only_ascii: bool = False
 
 
 def rewrite_for_viewer(
@@ -217,7 +221,7 @@ def rewrite_for_viewer(
     still looks like one loses its bracket. Tool calls by other members are one line each, without
     arguments and results. A message without content has no parts.
     """
-    parts = _clean_parts(message.parts, speaker=speaker)
+    parts = _clean_parts(message.parts, speaker=speaker, viewer=viewer)
     if speaker.type == "ai" and speaker.role_id == viewer.role_id:
         return _count_message(replace(message, parts=parts, role="assistant"), counter)
     lines = [extract_message_text(replace(message, parts=parts)), *_tool_lines(parts)]
@@ -235,7 +239,7 @@ def rewrite_for_text_prompt(
     The agent's own messages keep all parts. Other messages keep only their text and files, as one
     text part. The tokens are those of a line with speaker and recipients.
     """
-    parts = _clean_parts(message.parts, speaker=speaker)
+    parts = _clean_parts(message.parts, speaker=speaker, viewer=viewer)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
     files = [
         format_file_content(replace(p, name=_flat(p.name)))
@@ -255,7 +259,7 @@ def rewrite_for_text_prompt(
     )
 
 
-def _clean_parts(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
+def _clean_parts(parts: Sequence[Part], *, speaker: Speaker, viewer: Viewer) -> tuple[Part, ...]:
     """Return the parts with only the speaker's own words, without routing markers."""
     made: list[Part] = []
     rest = ""
@@ -266,7 +270,7 @@ def _clean_parts(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]
             own = part.text
             if speaker.type == "ai":
                 own, rest = split_reply_speakers(own, name=speaker.role_name)
-            if text := _LABEL_OPENING.sub("(", strip_markers(own)):
+            if text := _LABEL_OPENING.sub("(", strip_markers(own, only_ascii=viewer.only_ascii)):
                 made.append(TextPart(text))
     return tuple(made)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.contrib.auth.models import User
 from chats.actions.branching import regenerate_reply
 from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.prompt import agents
+from chats.prompt.reconstruction import rebuild_request
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.record import history
 from chats.turns import round_again, round_messages
@@ -17,6 +19,7 @@ from chats.turns.follow_up_turns import retry_turn
 from chats.turns.roster import load_current_roster
 from chats.turns.stop import stop_all, stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.engine.team.team_view import Viewer
 from contextpolicy.models import AuditEvent
 from tests.support.team_rounds import TeamPlay, list_said, script_reply
 
@@ -630,3 +633,15 @@ def test_what_an_agent_repeats_is_sent_once_and_what_a_person_repeats_twice(
     counter = ApproximateCounter()
     *_, duplicate = agents.load_newest_seen(view, branch=branch, border=4, counter=counter)
     assert duplicate == 2
+
+
+def test_prompts_of_earlier_versions_keep_full_width_markers(
+    play: Callable[..., TeamPlay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = play("Planner", "Writer")
+    with monkeypatch.context() as patch:
+        patch.setattr(agents, "Viewer", partial(Viewer, only_ascii=True))
+        game.ask("Plan it.")
+        game.answer("好。【NEXT：Writer】", "写。")
+    assert any("【NEXT：Writer】" in text for _, text in game.prompts[-1])
+    assert [rebuild_request(row).fault for row in Receipt.objects.all()] == ["", ""]
