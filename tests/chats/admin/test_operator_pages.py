@@ -11,7 +11,7 @@ from django.utils import timezone
 from chats.admin.providers import NOT_CALIBRATED
 from chats.ground import secrets
 from chats.models import ProviderAccount
-from chats.providers import account_refusals, accounts
+from chats.providers import account_refusals, accounts, model_specs
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import OPERATOR
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
@@ -137,6 +137,37 @@ def test_S03_fields_that_are_not_offered_are_not_taken(
     account.refresh_from_db()
     assert secrets.decrypt(account.encrypted_key) == KEY
     assert (account.slug, account.key_last_four, account.paused_reason) == ("hosted", "cdef", "")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "stays"),
+    [("label", "Other", True), ("name", "other", False), ("provider", "hosted", False)],
+)
+def test_learned_options_stay_until_the_model_is_another_one(
+    operator: Client,
+    account: ProviderAccount,
+    demo_model: ModelSpec,
+    field: str,
+    value: str,
+    stays: bool,
+) -> None:
+    options = {"most_output": 8192}
+    ModelSpec.objects.filter(pk=demo_model.pk).update(learned_options=options)
+    address = reverse("admin:contextpolicy_modelspec_change", args=[demo_model.pk])
+    assert submitted(operator, address, **{field: value}).status_code == 302
+    stored = ModelSpec.objects.get(pk=demo_model.pk)
+    assert getattr(stored, field) == value
+    assert stored.learned_options == (options if stays else {})
+
+
+def test_a_form_keeps_options_that_were_learned_since_it_was_read(
+    demo_model: ModelSpec, now: datetime
+) -> None:
+    options = {"most_output": 8192}
+    ModelSpec.objects.filter(pk=demo_model.pk).update(learned_options=options)
+    model_specs.save_model(model=demo_model, actor="user:1", now=now)
+    demo_model.refresh_from_db()
+    assert demo_model.learned_options == options
 
 
 def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:
