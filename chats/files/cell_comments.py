@@ -91,7 +91,7 @@ class TextOfComments:
 def read_cell_comments(archive: zipfile.ZipFile, sheet: str) -> Iterator[CellComment]:
     """Yield the comments of a sheet, named by its entry in the archive.
 
-    Raises the errors of `zipfile` and `expat`, and `DocumentTypeFound`.
+    Raises `ENTRY_ERRORS`.
     """
     for name in list_comment_entries(archive, sheet):
         found = TextOfComments()

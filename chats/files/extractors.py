@@ -23,7 +23,7 @@ from chats.files.rtf_documents import BEGINNING, read_rtf
 from chats.files.text_encodings import decode_text
 from chats.files.unreadable_files import UnreadableFile, check_archive
 from chats.files.web_archives import HEADER_BYTES, is_web_archive, read_web_archive
-from chats.files.word_documents import read_word_lines
+from chats.files.word_documents import DAMAGED_PART, read_word_lines
 from chats.files.workbooks import DAMAGED_COMMENTS, DAMAGED_SHEET, read_xlsx
 from chats.memory.search.words import split_words
 
@@ -145,7 +145,7 @@ def split_chunks(text: str) -> list[str]:
 def has_words(text: str) -> bool:
     """Return True if text has content other than page and sheet headings and damage notes."""
     said = re.sub(r"^\[(?:Pages?|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
-    for note in (DAMAGED_PAGE, DAMAGED_SHEET, DAMAGED_COMMENTS):
+    for note in (DAMAGED_PAGE, DAMAGED_PART, DAMAGED_SHEET, DAMAGED_COMMENTS):
         said = said.replace(note, "")
     return re.search(r"\w", said) is not None
 

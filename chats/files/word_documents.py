@@ -4,8 +4,10 @@ Only the tags of text and tables matter. Damaged tables, missing parts, macros a
 elements therefore do not prevent reading. Deleted text is skipped; inserted text is read.
 """
 
+import lzma
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +15,11 @@ from typing import Any, ClassVar
 from xml.parsers import expat
 
 CHUNK_BYTES = 64 * 1024
-# The parts with text, in order. Some programs number the main part.
+DAMAGED_PART = "(A part of this document is damaged and could not be read.)"
+# The main part. Some programs number it.
+MAIN_PART = r"word/document\d*\.xml"
+# The other parts with text, in order.
 PARTS = (
-    r"word/document\d*\.xml",
     r"word/footnotes\d*\.xml",
     r"word/endnotes\d*\.xml",
     r"word/comments\d*\.xml",
@@ -40,6 +44,21 @@ class DocumentTypeFound(Exception):
 
     Word never writes document types.
     """
+
+
+# The errors of an archive whose entry is damaged or encrypted, or is not the expected XML.
+ENTRY_ERRORS = (
+    DocumentTypeFound,
+    expat.ExpatError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+)
 
 
 @dataclass(slots=True)
@@ -209,25 +228,35 @@ def parse_columns(text: str, *, default: int) -> int:
 def read_word_lines(path: Path) -> Iterator[str]:
     """Yield the paragraphs and table rows of a Word document, then its notes and comments.
 
-    The different lines of headers and footers follow. Raises the errors of `zipfile` and `expat`,
-    and `DocumentTypeFound`.
+    The different lines of headers and footers follow. A line replaces the rest of a damaged part.
+    Raises `ENTRY_ERRORS` for the main part.
     """
     with zipfile.ZipFile(path) as archive:
         names = sorted(set(archive.namelist()))
+        for name in [name for name in names if re.fullmatch(MAIN_PART, name)][:1]:
+            yield from iterate_part_lines(archive, name)
         for pattern in PARTS:
             for name in [name for name in names if re.fullmatch(pattern, name)][:1]:
-                yield from iterate_part_lines(archive, name)
+                yield from iterate_optional_lines(archive, name)
         for beginning, pattern in MARGINS.items():
             lines: dict[str, None] = {}
             for name in [name for name in names if re.fullmatch(pattern, name)]:
-                for line in iterate_part_lines(archive, name):
+                for line in iterate_optional_lines(archive, name):
                     if line.strip() and len(lines) < MOST_MARGIN_LINES:
                         lines[line] = None
             yield from (f"{beginning}{line}" for line in lines)
 
 
+def iterate_optional_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
+    """Yield the lines of a part without which the document can be read."""
+    try:
+        yield from iterate_part_lines(archive, name)
+    except ENTRY_ERRORS:
+        yield f"{DAMAGED_PART}\n"
+
+
 def iterate_part_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
-    """Yield the lines of one part of a Word document. Raises the errors of `read_word_lines`."""
+    """Yield the lines of one part of a Word document. Raises `ENTRY_ERRORS`."""
     text = TextOfDocument()
     parser = text.create_parser()
     with archive.open(name) as part:

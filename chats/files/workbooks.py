@@ -6,11 +6,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat
 
 from chats.files.cell_comments import read_cell_comments
 from chats.files.unreadable_files import check_archive
-from chats.files.word_documents import DocumentTypeFound
+from chats.files.word_documents import ENTRY_ERRORS
 
 DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
 DAMAGED_COMMENTS = "(The comments of this sheet are damaged and could not be read.)"
@@ -126,5 +125,5 @@ def iterate_comment_lines(archive: zipfile.ZipFile, sheet: Any) -> Iterator[str]
         for comment in read_cell_comments(archive, sheet._worksheet_path):  # noqa: SLF001  # as above
             author = f" by {format_cell_value(comment.author)}" if comment.author else ""
             yield f"Comment on {comment.cell}{author}: {comment.text}\n"
-    except (expat.ExpatError, DocumentTypeFound, zipfile.BadZipFile):
+    except ENTRY_ERRORS:
         yield f"{DAMAGED_COMMENTS}\n"

@@ -85,3 +85,11 @@ def replace_entry(archive: bytes, name: str, data: bytes) -> bytes:
             content = data if entry.filename == name else old.read(entry)
             new.writestr(entry.filename, content, zipfile.ZIP_DEFLATED)
     return held.getvalue()
+
+
+def damage_entry(archive: bytes, name: str) -> bytes:
+    """Return an archive in which the compressed bytes of one entry are damaged."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as file:
+        entry = file.getinfo(name)
+    start = entry.header_offset + 30 + len(name.encode())
+    return archive[:start] + b"\xff" * entry.compress_size + archive[start + entry.compress_size :]

@@ -12,7 +12,13 @@ from openpyxl.comments import Comment
 
 from chats.files.extractors import extract_file
 from chats.models import StoredFile
-from tests.chats.files.sample_files import make_docx, make_png, make_xlsx, replace_entry
+from tests.chats.files.sample_files import (
+    damage_entry,
+    make_docx,
+    make_png,
+    make_xlsx,
+    replace_entry,
+)
 from tests.support.file_uploads import Read, Upload
 from tests.support.files_in_chats import read_stored_text
 
@@ -171,7 +177,8 @@ def test_other_bytes_are_no_wide_texts(data: bytes, upload: Upload) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "file_kind_refused")
 
 
-def test_headers_and_footers_of_a_word_document_are_read_once(read: Read) -> None:
+def make_margins() -> bytes:
+    """Return a Word document of two sections with the same header and different footers."""
     document = docx.Document()
     document.add_paragraph("The fee is 40.")
     for number in range(2):
@@ -181,8 +188,27 @@ def test_headers_and_footers_of_a_word_document_are_read_once(read: Read) -> Non
         section.footer.paragraphs[0].text = f"Version {number}"
     held = io.BytesIO()
     document.save(held)
-    text = read_stored_text(read(held.getvalue(), "a.docx")["id"])
+    return held.getvalue()
+
+
+def test_headers_and_footers_of_a_word_document_are_read_once(read: Read) -> None:
+    text = read_stored_text(read(make_margins(), "a.docx")["id"])
     assert text == ("The fee is 40.\nHeader: Confidential\nFooter: Version 0\nFooter: Version 1\n")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data, name: replace_entry(data, name, b"<w:hdr"),
+        lambda data, name: replace_entry(data, name, b"<?xml version='1.0' encoding='x'?><a/>"),
+        damage_entry,
+    ],
+    ids=["xml", "encoding", "deflate"],
+)
+def test_a_damaged_header_does_not_hide_the_document(damage: Any, tmp_path: Path) -> None:
+    text = extract("docx", damage(make_margins(), "word/header1.xml"), tmp_path)
+    assert text.startswith("The fee is 40.\nHeader: (A part of this document is damaged")
+    assert text.endswith("Footer: Version 0\nFooter: Version 1\n")
 
 
 def make_commented_workbook() -> bytes:
@@ -214,10 +240,17 @@ def test_comments_of_cells_are_read(read: Read) -> None:
 
 @pytest.mark.parametrize(
     "xml",
-    [b"<comments", b'<!DOCTYPE a [<!ENTITY b "c">]><comments>&b;</comments>', b"\0"],
+    [
+        b"<comments",
+        b'<!DOCTYPE a [<!ENTITY b "c">]><comments>&b;</comments>',
+        b"<?xml version='1.0' encoding='x'?><a/>",
+        b"\0",
+        None,
+    ],
 )
-def test_damaged_comments_do_not_hide_cells(xml: bytes, tmp_path: Path) -> None:
-    data = replace_entry(make_commented_workbook(), "xl/comments/comment1.xml", xml)
+def test_damaged_comments_do_not_hide_cells(xml: bytes | None, tmp_path: Path) -> None:
+    data, name = make_commented_workbook(), "xl/comments/comment1.xml"
+    data = damage_entry(data, name) if xml is None else replace_entry(data, name, xml)
     text = extract("xlsx", data, tmp_path)
     assert "\t40\n(The comments of this sheet are damaged" in text
     assert "Comment on C3: Third" in text
