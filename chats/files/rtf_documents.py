@@ -164,7 +164,7 @@ class TextOfRtf:
             self.left_out = self.group.uc
         elif self.left_out:
             self.left_out -= 1
-        elif word == "row" and self.group.into[-1:] == [CELL]:
+        elif word in ("row", "nestrow") and self.group.into[-1:] == [CELL]:
             self.group.into[-1] = "\n"
         elif word in SIGNS:
             self.write(SIGNS[word])
@@ -184,6 +184,9 @@ class TextOfRtf:
             # The text of a shape is in a group inside this optional one.
             self.group = replace(self.group, is_skipped=False)
             self.write("\n")
+        elif word == "nesttableprops":
+            # This optional group has the end of a row of a table inside a cell.
+            pass
         elif word in SKIPPED or self.is_optional:
             self.group = replace(self.group, is_skipped=True)
 

@@ -100,6 +100,12 @@ def test_hostile_rtf_is_bounded(body: bytes, text: str, tmp_path: Path) -> None:
     assert extract("docx", rb"{\rtf1 " + body, tmp_path) == text
 
 
+def test_rows_of_tables_inside_cells_are_lines(tmp_path: Path) -> None:
+    row = rb"%s\nestcell %s\nestcell{\*\nesttableprops\trowd\cellx1\nestrow}{\nonesttables\par}"
+    body = rb"a\par " + row % (b"b", b"c") + row % (b"d", b"e") + rb"f\cell g\cell\row h"
+    assert extract("docx", rb"{\rtf1 " + body, tmp_path) == "a\nb | c\nd | e\nf | g\nh"
+
+
 @pytest.mark.parametrize("body", [b"{a}", rb"\'41", rb"{\footnote a}", rb"{\*\a", rb"\u8364?"])
 def test_a_large_rtf_document_is_read_or_refused_within_the_limits(body: bytes, read: Read) -> None:
     found = read(rb"{\rtf1 b" + body * (3_000_000 // len(body)), "a.rtf")
