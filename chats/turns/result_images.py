@@ -71,10 +71,16 @@ def read_result_images(
     if values.files_per_message is not None:
         most = min(most, values.files_per_message)
 
+    taken = 0
+
     def read(image: OutputImage, number: int) -> str | ResultImage:
+        nonlocal taken
         if before + number >= most:
             return "too_many_files"
-        return copy_result_image(image, owner_id, values, model)
+        found = copy_result_image(image, owner_id, values, model, taken=taken)
+        if not isinstance(found, str):
+            taken += len(found.copy.data)
+        return found
 
     return replace_image_lines(output, read=read)
 
@@ -110,9 +116,12 @@ def replace_image_lines(
 
 
 def copy_result_image(
-    image: OutputImage, owner_id: int, values: PolicyValues, model: ModelSpec
+    image: OutputImage, owner_id: int, values: PolicyValues, model: ModelSpec, *, taken: int
 ) -> str | ResultImage:
-    """Return the copy of an image, or a reason code if it is left out."""
+    """Return the copy of an image, or a reason code if it is left out.
+
+    `taken`: the bytes of earlier copies of the same result, which count towards the user's limit.
+    """
     row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
     if row.size > settings.FILE_BYTES:
         return "file_too_large"
@@ -121,7 +130,7 @@ def copy_result_image(
         attach.check_file_policy([facts], values=values, model=model)
         copy = reading.copy_image_without_storing(row, image.data)
         if copy is not None:
-            uploads.check_quota(owner_id, name=NAME, size=len(copy.data))
+            uploads.check_quota(owner_id, name=NAME, size=taken + len(copy.data))
     except Refusal as refusal:
         return refusal.code
     except (OperationalError, InterfaceError, OSError):

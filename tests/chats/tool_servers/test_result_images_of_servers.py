@@ -351,3 +351,15 @@ def build_program(user: User) -> Program:
     """A client with a key of this person."""
     _, secret = keys.create_key(owner=user, name="k", scopes=keys.SCOPES, now=timezone.now())
     return Program(secret)
+
+
+@pytest.mark.usefixtures("ready")
+def test_the_images_of_a_result_count_together(
+    ask: Ask, server: FakeToolServer, settings: Any
+) -> None:
+    server.content = [image_block(make_png()), image_block(make_png())]
+    settings.FILES_PER_USER_BYTES = 2 * len(make_png()) - 1
+    turn, worker = ask(call_echo("map"), DONE)
+    assert MessageImage.objects.filter(message__turn=turn).count() == 1
+    wire = next(w for w in worker.scripted.requests[-1].messages if w.role == "tool")
+    assert sum(not isinstance(piece, str) for piece in wire.pieces()) == 1
