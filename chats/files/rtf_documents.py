@@ -102,6 +102,9 @@ class TextOfRtf:
             self.is_begin = False
             self.add_bytes(bytes.fromhex(code.decode()) if code else text)
             return 0
+        if not (word or symbol or brace):
+            # A line end can be inside a character of two bytes.
+            return 0
         self.flush()
         if word == b"bin":
             return max(int(number or 0), 0)

@@ -89,6 +89,7 @@ def test_an_rtf_document_is_read(read: Read) -> None:
         (rb"a{\*\x\bin5 }}}}}}\bin-5 b}c", "ab"),
         (rb"a{\object{\*\objdata 0102}{\result x}}b\'c", "abc"),
         (rb"{\fonttbl{\f0\fcharset128 A;}}{\f0 \'93\'fa}\f7 \'e9\ansicpg99999 \'e9", "日éé"),
+        (b"\\ansicpg932 \\'82\r\n\\'a0\\'82\n\xa2", "あい"),
         (rb"\uc0\u55357 a\u56832 b\uc1\u", "\ufffda\ufffdb"),
         (b"a}}}}b", "a"),
         (rb"{" * 500 + b"a", "a"),
