@@ -1,5 +1,6 @@
 """Reads the pages of web archives (MHTML), which browsers and Word write."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from email.message import Message
@@ -14,6 +15,7 @@ from chats.files.unreadable_files import UnreadableFile
 # The most bytes of the headers of an archive, and the most parts: a page has some hundred pictures.
 HEADER_BYTES = 16 * 1024
 MOST_PARTS = 10_000
+PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 FIRST_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]{0,60}:")
 BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 VERSION = re.compile(rb"^mime-version[ \t]*:", re.IGNORECASE | re.MULTILINE)
@@ -37,9 +39,9 @@ def read_web_archive(path: Path) -> Iterator[tuple[int, str]]:
     data = path.read_bytes()
     if sum(1 for _ in BOUNDARY.finditer(data)) > MOST_PARTS:
         raise UnreadableFile("file_unpacks_too_large")
-    archive = BytesParser(policy=compat32).parsebytes(data.lstrip())
+    archive = BytesParser(policy=compat32).parsebytes(data.removeprefix(codecs.BOM_UTF8).lstrip())
     for part in archive.walk():
-        if part.get_content_type() == "text/html":
+        if part.get_content_type() in PAGE_TYPES:
             yield 0, format_page_text(decode_page(part)) + "\n"
 
 

@@ -1,6 +1,7 @@
 """RTF documents, web archives, UTF-16, headers, comments of cells, and protected documents."""
 
 import base64
+import codecs
 import io
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,16 @@ def test_the_pages_of_a_web_archive_are_read(read: Read) -> None:
     assert text.startswith("Prices\ncafé | 4 €\nПреди\n")
     assert text.endswith("Стоимость\n")
     assert "color" not in text
+
+
+@pytest.mark.parametrize("before", [b"", codecs.BOM_UTF8, b"\r\n", codecs.BOM_UTF8 + b"\n"])
+@pytest.mark.parametrize("media_type", ["text/html", "application/xhtml+xml"])
+def test_a_web_archive_after_a_mark_or_line_ends_is_read(
+    before: bytes, media_type: str, read: Read
+) -> None:
+    found = read(before + make_web_archive(make_part(PAGE.encode(), media_type)), "page.mht")
+    assert found["media_type"] == "multipart/related"
+    assert read_stored_text(found["id"]) == "Prices\ncafé | 4 €\n"
 
 
 @pytest.mark.parametrize(
