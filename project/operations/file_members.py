@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import IO, cast
 
 from django.conf import settings
@@ -175,17 +176,34 @@ def restore_objects(reader: ArchiveReader) -> int:
     with catch_storage_errors("The database was not changed."):
         for name in reader.list_members(archive.FILES_FOLDER):
             path, expected = name.removeprefix(archive.FILES_FOLDER), reader.manifest.members[name]
-            if storage.exists(path):
-                if compute_stored_hash(path, storage=storage) == expected:
-                    continue
-                storage.delete(path)
-            with reader.zip.open(name) as member:
-                saved = storage.save(path, File(member))
-            if saved != path or compute_stored_hash(path, storage=storage) != expected:
-                storage.delete(saved)
-                raise OSError(f"the copy of {path} differs from the backup")
+            is_there = storage.exists(path)
+            if is_there and compute_stored_hash(path, storage=storage) == expected:
+                continue
+            with put_back_on_failure(path, storage=storage, is_there=is_there):
+                with reader.zip.open(name) as member:
+                    saved = storage.save(path, File(member))
+                if saved != path or compute_stored_hash(path, storage=storage) != expected:
+                    storage.delete(saved)
+                    raise OSError(f"the copy of {path} differs from the backup")
             written += 1
     return written
+
+
+@contextmanager
+def put_back_on_failure(path: str, *, storage: Storage, is_there: bool) -> Iterator[None]:
+    """Delete an object that is to be replaced; write it back if the replacement fails."""
+    with SpooledTemporaryFile(max_size=archive.CHUNK) as kept:
+        if is_there:
+            with storage.open(path, "rb") as file:
+                shutil.copyfileobj(file, kept)
+            storage.delete(path)
+        try:
+            yield
+        except BaseException:
+            if is_there and not storage.exists(path):
+                kept.seek(0)
+                storage.save(path, File(kept))
+            raise
 
 
 def compute_stored_hash(path: str, *, storage: Storage) -> str:

@@ -155,3 +155,30 @@ def test_a_bucket_that_stores_nothing_or_less_stops_the_restore(
         file_members.restore_objects(ArchiveReader(tmp_path / "backup.zip"))
     assert refusal.value.code == "storage_failed"
     assert not bucket.objects
+
+
+def test_a_failed_restore_puts_the_replaced_object_back(
+    bucket: type[Bucket],
+    stored: list[StoredFile],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_archive(tmp_path / "backup.zip")
+    before = dict(bucket.objects)
+    changed = f"/chat-files/one/{stored[1].path}"
+    bucket.objects[changed] = b"changed"
+    real = bucket.do_PUT
+    refused: list[str] = []
+
+    def refuse_first(self: Bucket) -> None:
+        if refused:
+            real(self)
+        else:
+            refused.append(self.path)
+            self.read_body()
+            self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+
+    monkeypatch.setattr(bucket, "do_PUT", refuse_first)
+    with pytest.raises(OperationRefused):
+        file_members.restore_objects(ArchiveReader(tmp_path / "backup.zip"))
+    assert bucket.objects == {**before, changed: b"changed"}
