@@ -141,6 +141,71 @@ def test_a_web_archive_after_a_mark_or_line_ends_is_read(
     assert read_stored_text(found["id"]) == "Prices\ncafé | 4 €\n"
 
 
+MAIL = """\
+Received: from a by b
+From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
+To: Zoë <z@example.org>,
+ y@example.org
+Subject: =?utf-8?b?UHJpY2VzIPCfmIA=?= now
+Date: Mon, 30 Nov 2026 10:00:00 +0100
+MIME-Version: 1.0
+Content-Type: multipart/related; boundary=A
+
+--A
+Content-Type: multipart/alternative; boundary=B
+
+--B
+Content-Type: text/plain; charset=utf-8
+
+The fee is 40.
+--B
+Content-Type: text/html; charset=utf-8
+
+<p>The fee is <b>40</b>.
+--B--
+--A
+Content-Type: text/plain; charset=utf-8
+
+Written by hand
+--A--
+"""
+MAIL_LINES = """\
+Subject: Prices 😀 now
+From: Jürgen <j@example.org>
+To: Zoë <z@example.org>, y@example.org
+Date: Mon, 30 Nov 2026 10:00:00 +0100
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({}, f"{MAIL_LINES}The fee is 40.\nWritten by hand\n"),
+        # The only text of an alternative.
+        ({"text/html": "text/calendar"}, f"{MAIL_LINES}The fee is 40.\nWritten by hand\n"),
+        (
+            {"=?utf-8?b?UHJpY2VzIPCfmIA=?= now": "=?x-none?b?QQ==?="},
+            f"{MAIL_LINES}The fee is 40.\nWritten by hand\n".replace(
+                "Prices 😀 now", "=?x-none?b?QQ==?="
+            ),
+        ),
+        ({"Received:": "Snapshot-Content-Location:"}, "The fee is 40.\n"),
+        ({"Received:": "X:", "<j@example.org>": "Saved by Internet Explorer"}, "The fee is 40.\n"),
+    ],
+    ids=["mail", "calendar", "encoding", "chromium", "explorer"],
+)
+def test_a_saved_mail_has_its_headers_and_texts(
+    changed: dict[str, str], text: str, read: Read
+) -> None:
+    mail = MAIL
+    for old, new in changed.items():
+        mail = mail.replace(old, new)
+    found = read(mail.encode(), "mail.eml")
+    assert found["media_type"] == "multipart/related"
+    assert read_stored_text(found["id"]) == text
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
