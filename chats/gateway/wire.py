@@ -81,11 +81,11 @@ class TurnFailed(Refusal):
         self.status, self.code = FAILURES.get(code, (500, code))
         if self.status in (429, 503):
             self.retry_after = RETRY_AFTER if wait is None else max(1, round(wait))
-        # Clients repeat a request after a server error. Other errors would only return, and a
-        # client would not wait this long.
+        # OpenAI's clients repeat requests with these statuses. Other errors would only return, and
+        # a client would not wait this long.
         is_long = (self.retry_after or 0) > LONGEST_WAIT
-        is_server_error = self.status == 429 or self.status >= 500
-        self.should_retry = not is_server_error or (code in TEMPORARY and not is_long)
+        is_repeated = self.status in (408, 409, 429) or self.status >= 500
+        self.should_retry = not is_repeated or (code in TEMPORARY and not is_long)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +331,15 @@ def format_stream_event(data: Mapping[str, Any]) -> str:
 
 
 def build_error_headers(refusal: Refusal) -> dict[str, str]:
-    """Return the headers of a refusal that say when, and whether, to send the request again."""
+    """Return the headers of a refusal that say when, and whether, to send the request again.
+
+    A conflict that does not end by itself states no wait.
+    """
     waits = refusal.retry_after is not None
-    repeats = not isinstance(refusal, TurnFailed) or refusal.should_retry
+    if isinstance(refusal, TurnFailed):
+        repeats = refusal.should_retry
+    else:
+        repeats = waits or refusal.status != 409
     return {
         **({"Retry-After": str(refusal.retry_after)} if waits else {}),
         **({} if repeats else {"X-Should-Retry": "false"}),

@@ -351,6 +351,7 @@ def test_a_conversation_in_use_is_locked(program: GatewayClient) -> None:
     locked = create_response(program, "Two", conversation=named)
     assert (locked.status, locked.json["error"]["code"]) == (409, "conversation_locked")
     assert locked.headers["Retry-After"] == "1"
+    assert "X-Should-Retry" not in locked.headers
     status, told = call_conversations(program, "POST", f"/{named}/items", {"items": [user("Two")]})
     assert (status, get_code(told)) == (409, ("conversation_locked", "conversation"))
     program.work(waiting["X-Context-Report-Id"])

@@ -56,19 +56,23 @@ def test_a_stopped_reply_is_not_requested_again(program: GatewayClient) -> None:
 
 
 @pytest.mark.usefixtures("passes")
-@pytest.mark.parametrize(("seconds", "header"), [(61.0, "false"), (300.0, "false")])
+@pytest.mark.parametrize(
+    ("seconds", "header"), [(7.0, None), (60.0, None), (61.0, "false"), (300.0, "false")]
+)
 def test_the_wait_that_the_provider_states_is_passed_on(
-    program: GatewayClient, model: ScriptModel, seconds: float, header: str
+    program: GatewayClient, model: ScriptModel, seconds: float, header: str | None
 ) -> None:
-    assert seconds > LONGEST_WAIT
     error = ProviderError("provider_rate_limited", status=429, retry_after=seconds)
-    answer = program.ask(SAID, error)
-    assert (answer.status, answer.headers["Retry-After"]) == (429, str(round(seconds)))
-    assert answer.headers["X-Should-Retry"] == header
     model(error)
     passed = program.close(program.open({"model": "demo", "messages": SAID}, **POLICY_OFF))
     assert (passed.status, passed.headers["Retry-After"]) == (429, str(round(seconds)))
-    assert passed.headers["X-Should-Retry"] == header
+    assert passed.headers.get("X-Should-Retry") == header
+    # A worker repeats a call itself after a short wait.
+    if seconds > LONGEST_WAIT:
+        ProviderAccount.objects.update(paused_until=None)
+        answer = program.ask(SAID, error)
+        assert (answer.status, answer.headers["Retry-After"]) == (429, str(round(seconds)))
+        assert answer.headers["X-Should-Retry"] == header
 
 
 def test_a_short_wait_may_be_repeated(program: GatewayClient) -> None:

@@ -33,6 +33,7 @@ def test_a_regeneration_is_refused_until_the_message_is_included(
     mark_question("exclude")
     refused = program.ask(asked)
     assert (refused.status, refused.json["error"]["code"]) == (409, "message_excluded")
+    assert refused.headers["X-Should-Retry"] == "false"
     assert Turn.objects.count() == 2
     mark_question("include")
     assert program.ask(asked).status == 200
@@ -45,6 +46,18 @@ def test_the_next_step_of_a_tool_round_is_refused(program: GatewayClient, alice:
     called = [assistant(None, call("c1")), result("c1", "B-417")]
     refused = program.ask([user(ASKED), *called], tools=TOOLS)
     assert (refused.status, refused.json["error"]["code"]) == (409, "message_excluded")
+
+
+def test_a_question_that_is_excluded_before_its_turn_is_not_sent_again(
+    program: GatewayClient, alice: User
+) -> None:
+    del alice
+    opened = program.open({"model": "demo", "messages": [user(ASKED)]})
+    mark_question("exclude")
+    program.work(opened["X-Context-Report-Id"])
+    refused = program.close(opened)
+    assert (refused.status, refused.json["error"]["code"]) == (409, "message_excluded")
+    assert refused.headers["X-Should-Retry"] == "false"
 
 
 def test_a_new_message_is_answered_without_the_excluded_one(

@@ -192,6 +192,7 @@ def test_a_chat_that_is_named_is_not_passed_by(
     keeping_nothing(program)
     answer = ask(program, [user(SECRET)], model=f"chat:{chat.pk}")
     assert (answer.status, answer.json["error"]["code"]) == (409, "chat_keeps_its_messages")
+    assert answer.headers["X-Should-Retry"] == "false"
     assert (provider.requests, Message.objects.exists()) == ([], False)
 
 
