@@ -9,6 +9,9 @@ import { fill, gettext } from "./translation.js";
 const list = () => find("#composer-files");
 // Sending during an upload waits for its end. Otherwise the message would be sent without the file.
 let isSendingLater = false;
+// Milliseconds without progress of an upload, and of waiting for uploads after a message was sent.
+const longestSilence = 2 * 60 * 1000;
+const longestWait = 60 * 1000;
 const sizeOf = (bytes) => Math.floor(bytes / 1024 / 1024);
 
 function fail(item, sentence) {
@@ -48,17 +51,26 @@ function upload(file) {
     return;
   }
   const request = new XMLHttpRequest();
+  const begin = Date.now();
+  // The limit counts from the beginning of the request.
+  const extend = () => {
+    request.timeout = Date.now() - begin + longestSilence;
+  };
   const state = find("[data-state]", item);
   request.upload.addEventListener("progress", ({ loaded, total }) => {
+    extend();
     const words = isSendingLater ? gettext("Uploading, {n} %. Then the message is sent.") : gettext("Uploading, {n} %");
     if (total) state.textContent = fill(words, { n: Math.floor((100 * loaded) / total) });
   });
   request.addEventListener("load", () => finish(item, request, file.name));
-  request.addEventListener("error", () => finish(item, { responseText: "" }, file.name));
+  for (const event of ["error", "timeout"]) {
+    request.addEventListener(event, () => finish(item, { responseText: "" }, file.name));
+  }
   item.addEventListener("attachment:removed", () => request.abort());
   const form = new FormData();
   form.append("file", file);
   request.open("POST", list().dataset.address);
+  extend();
   request.setRequestHeader("X-CSRFToken", find("[name=csrfmiddlewaretoken]", box().form).value);
   request.send(form);
 }
@@ -124,9 +136,10 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => takeLater(detail.re
 document.addEventListener("form:sending", ({ target }) => noteSent(target));
 document.addEventListener("form:replacing", ({ target }) => takeLater(target));
 
-// Leaving the page would end the uploads.
+// Leaving the page would end the uploads. The message is sent already, so the wait has a limit.
 async function carryLater() {
-  while (uploads().some(isLater)) await new Promise((done) => setTimeout(done, 100));
+  const end = Date.now() + longestWait;
+  while (uploads().some(isLater) && Date.now() < end) await new Promise((done) => setTimeout(done, 100));
   carryFiles(laterItems().map(idOf).filter(Boolean));
 }
 

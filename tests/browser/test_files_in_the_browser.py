@@ -13,6 +13,12 @@ from tests.chats.files.sample_files import make_pdf, make_png
 from tests.support.browser_files import attach_files, build_file_payload
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+# Divides the limits of requests by 1,000.
+SHORT_LIMITS = """() => {
+  const { get, set } = Object.getOwnPropertyDescriptor(XMLHttpRequest.prototype, "timeout");
+  const shorten = function (limit) { set.call(this, limit / 1000); };
+  Object.defineProperty(XMLHttpRequest.prototype, "timeout", { get, set: shorten });
+}"""
 DROP = """([kind, name, text]) => {
   const data = new DataTransfer();
   data.items.add(new File([Uint8Array.from(atob(text), (one) => one.charCodeAt())], name));
@@ -241,6 +247,36 @@ def test_a_file_that_is_attached_while_a_chat_begins_stays_in_the_box(
     expect(items.locator("[name=files]")).to_have_count(1)
     expect(items).to_contain_text("notes.txt")
     send_kept_file(admin, items)
+
+
+def test_a_chat_begins_although_an_upload_does_not_end(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    held: dict[str, Route] = {}
+    page.route("**/chats/new", lambda route: held.setdefault("message", route))
+    page.route("**/files/attach*", lambda route: held.setdefault("upload", route))
+    # A minute passes in a tenth of a second.
+    page.evaluate(
+        "const [now, begin] = [Date.now, Date.now()];Date.now = () => begin + 600 * (now() - begin)"
+    )
+    box.fill("Read this.")
+    box.press("Enter")
+    wait_until(page, lambda: "message" in held, "the message")
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
+    wait_until(page, lambda: "upload" in held, "the upload")
+    held["message"].continue_()
+    expect(page).to_have_url(re.compile("/chats/[0-9a-f-]{36}/"))
+    admin.wait_for_reply()
+    expect(items).to_have_count(0)
+
+
+def test_an_upload_without_progress_fails(admin: Person, items: Any) -> None:
+    page = admin.page
+    held: list[Route] = []
+    page.route("**/files/attach*", lambda route: held.append(route))
+    page.evaluate(SHORT_LIMITS)
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
+    expect(page.locator(".attachment.is-failed")).to_contain_text("notes.txt")
+    assert len(held) == 1
 
 
 def send_kept_file(admin: Person, items: Any) -> None:
