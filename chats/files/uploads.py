@@ -25,7 +25,7 @@ from chats.files.storage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import Message, MessageFile, OwnedImage, StoredFile
+from chats.models import FileChunk, Message, MessageFile, OwnedImage, StoredFile
 from chats.record import holds
 from chats.record.access import get_or_not_found
 from chats.record.images import Bytes, iter_image_hashes
@@ -122,9 +122,9 @@ def accept_upload(
 
     Content that the user uploaded before gets no second file: the existing file is returned with
     the new name, so repeated uploads are harmless. If its bytes are missing, they are stored again.
-    If that file could not be read, it is read again, because limits and the scanner's signatures
-    change. Raises `FileUploadsOff`, `FileTooLarge`, `FileEmpty`, `FileKindRefused` and
-    `FileQuotaExceeded`.
+    It is read again if that failed, because limits and the scanner's signatures change, or if an
+    earlier version read it as a plain text. Raises `FileUploadsOff`, `FileTooLarge`, `FileEmpty`,
+    `FileKindRefused` and `FileQuotaExceeded`.
     """
     check_uploads_on()
     name = clean_file_name(name)
@@ -197,7 +197,7 @@ def has_bytes(row: StoredFile) -> bool:
 def renew_upload(
     known: StoredFile, *, name: str, found: FileKind, now: datetime
 ) -> StoredFile | None:
-    """Update the name and upload time of a stored file. A file that failed is read again.
+    """Update the name and upload time of a stored file. A failed or misread file is read again.
 
     The kind changes too if only the name decides it. Returns None if the file was deleted, or if
     the scanner refused it and its bytes are gone.
@@ -209,13 +209,29 @@ def renew_upload(
             renewed |= {"kind": found.kind, "media_type": found.media_type}
         if not mine.update(**renewed):
             return None
-        if mine.filter(state=State.FAILED).update(**build_unread_columns(found)):
+        failed = mine.filter(state=State.FAILED)
+        if failed.update(**build_unread_columns(found)) or drop_misread_text(mine, found=found):
             queue.enqueue(queue.READ_FILE, file_id=known.pk)
         return mine.get()
 
 
+def drop_misread_text(mine: QuerySet[StoredFile], *, found: FileKind) -> bool:
+    """Delete the text of a document that was read as a plain text, and mark it as unread.
+
+    Earlier versions read the codes of RTF documents and web archives. Returns False for other
+    files, and for one whose excerpts were sent: they belong to the record. `mine`: the file alone.
+    """
+    if found.kind in NAMED_KINDS:
+        return False
+    texts = mine.filter(state=State.READY, kind__in=NAMED_KINDS)
+    columns = build_unread_columns(found) | {"characters": 0, "tokens": 0}
+    if is_misread := bool(texts.exclude(chunks__excerpts__isnull=False).update(**columns)):
+        FileChunk.objects.filter(file__in=mine).delete()
+    return is_misread
+
+
 def build_unread_columns(found: FileKind) -> dict[str, Any]:
-    """Return the columns that mark a failed file as unread, so that it is read again."""
+    """Return the columns that mark a file as unread, so that it is read again."""
     columns = {"state": State.PENDING, "code": "", "tries": 0}
     return {**columns, "kind": found.kind, "media_type": found.media_type}
 

@@ -12,7 +12,7 @@ import pytest
 from openpyxl.comments import Comment
 
 from chats.files.extractors import extract_file
-from chats.models import StoredFile
+from chats.models import FileChunk, FileExcerpt, StoredFile
 from tests.chats.files.sample_files import (
     damage_entry,
     make_docx,
@@ -20,8 +20,8 @@ from tests.chats.files.sample_files import (
     make_xlsx,
     replace_entry,
 )
-from tests.support.file_uploads import Read, Upload
-from tests.support.files_in_chats import read_stored_text
+from tests.support.file_uploads import Read, Upload, read_like_a_worker
+from tests.support.files_in_chats import get_accepted_turn, read_stored_text
 
 RTF = rb"""{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fswiss\fcharset0 Arial;}
 {\f1\fcharset204 Arial Cyr;}}{\colortbl;\red0;}{\*\generator Writer;}{\info{\title Not shown}}
@@ -80,6 +80,37 @@ def test_an_rtf_document_is_read(read: Read) -> None:
     assert (found["kind"], found["media_type"]) == ("docx", "application/rtf")
     text = read_stored_text(found["id"])
     assert text == f"{RTF_TEXT}\nHeader: Top of the page\nNet of tax."
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "begin"),
+    [
+        (RTF, "docx", "The fee"),
+        (make_web_archive(make_part(PAGE.encode())), "html", "Prices"),
+        (b"The fee", "text", "{codes"),
+    ],
+    ids=["rtf", "archive", "text"],
+)
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_document_that_was_read_as_a_text_is_read_again(
+    data: bytes, kind: str, begin: str, is_sent: bool, read: Read, upload: Upload, send: Any
+) -> None:
+    own = read(data, "a.txt")["id"]
+    rows = StoredFile.objects.filter(pk=own)
+    rows.update(kind="text", media_type="text/plain")
+    FileChunk.objects.filter(file=own).update(text="{codes")
+    if is_sent:
+        turn = get_accepted_turn(send(own))
+        chunk = FileChunk.objects.filter(file=own).earliest("number")
+        FileExcerpt.objects.create(turn=turn, place=1, chunk=chunk)
+    assert upload(data, "a.txt").json()["id"] == own
+    read_like_a_worker(own)
+    row = rows.get()
+    if is_sent:
+        kind, begin = "text", "{codes"
+    assert (row.kind, row.state) == (kind, "ready")
+    assert read_stored_text(own).startswith(begin)
+    assert row.characters
 
 
 @pytest.mark.parametrize(
