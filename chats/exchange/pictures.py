@@ -203,11 +203,11 @@ def correct_image_part(part: Part, *, facts: Mapping[str, ImageFacts]) -> Part:
     image = replace(
         image, width=min(image.width, LONGEST_SIDE), height=min(image.height, LONGEST_SIDE)
     )
-    image = replace(image, tokens=count_image_tokens(image, part=part))
+    image = replace(image, tokens=count_pixel_tokens(image, part=part))
     return part if image == part.image else replace(part, reference=image.reference)
 
 
-def count_image_tokens(image: Image, *, part: FilePart) -> int:
+def count_pixel_tokens(image: Image, *, part: FilePart) -> int:
     """Return the tokens of an image, as those of an upload or of an API client are counted."""
     label = image.url
     if image.line >= NAMED_LINE:

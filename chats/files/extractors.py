@@ -71,7 +71,7 @@ def read_docx(path: Path) -> Iterator[Piece]:
         yield 0, line
 
 
-def read_page(path: Path) -> Iterator[Piece]:
+def read_web_page(path: Path) -> Iterator[Piece]:
     """Yield the visible text of a web page, or of the pages of a web archive."""
     yield from (read_web_archive if is_web_archive(read_beginning(path)) else read_html)(path)
 
@@ -90,7 +90,7 @@ UNSEEN = re.compile(f"({FLAG})|[\u00ad\U000e0000-\U000e007f]")
 READERS = {
     "text": read_plain_text,
     "csv": read_plain_text,
-    "html": read_page,
+    "html": read_web_page,
     "pdf": read_pdf,
     "docx": read_docx,
     "xlsx": read_xlsx,

@@ -137,6 +137,7 @@ class TextOfRtf:
             self.waiting += rest
 
     def begin_group(self) -> None:
+        """Enter a group. Raises UnreadableFile if too many are open."""
         if len(self.outer) >= MOST_GROUPS:
             raise UnreadableFile("file_damaged")
         self.outer.append(self.group)
@@ -253,20 +254,20 @@ def read_rtf(path: Path) -> Iterator[tuple[int, str]]:
     while (token := TOKEN.match(data, at)) is not None and not found.is_complete:
         at = token.end() + found.take_token(token)
         if len(found.texts) > PIECE:
-            yield 0, join_texts(found.texts)
+            yield 0, join_rtf_texts(found.texts)
             found.texts.clear()
     found.flush()
-    yield 0, join_texts(found.texts)
+    yield 0, join_rtf_texts(found.texts)
     shown = set()
     for beginning, texts in found.apart:
-        text = join_texts(texts).strip()
+        text = join_rtf_texts(texts).strip()
         # The headers of the first, left and right pages are often the same.
         if text and (line := f"\n{beginning}{text}") not in shown:
             shown.add(line)
             yield 0, line
 
 
-def join_texts(texts: list[str]) -> str:
+def join_rtf_texts(texts: list[str]) -> str:
     """Join texts. Two halves of a Unicode character become one character."""
     text = "".join(texts)
     if SURROGATES.search(text):

@@ -73,7 +73,7 @@ def get_files_folder() -> Path:
 
 @contextmanager
 def catch_storage_errors(consequence: str) -> Iterator[None]:
-    """Refuse the command if the storage of files fails. `consequence`: a sentence."""
+    """Raise OperationRefused if the storage of files fails. `consequence`: a sentence for it."""
     try:
         yield
     except OperationRefused:

@@ -99,7 +99,8 @@ class Walk:
         assert found is not None
         if isinstance(node.value, ast.Name) and node.value.id in found.imports:
             source = found.imports[node.value.id]
-            if source == "chats.ground.queue" and node.attr in tasks():
+            # Other tasks run in the background.
+            if source == "chats.ground.queue" and tasks().get(node.attr) in NEEDED:
                 self.enter("chats.tasks", tasks()[node.attr], by=module)
             self.enter(source, node.attr, by=module)
             return

@@ -192,7 +192,7 @@ class RadiusViewSet(Endpoint):
 
     @extend_schema(
         operation_id="radii_begin",
-        summary="Count the chats that a policy change would affect",
+        summary="Count the chats affected by a policy",
         request=NewRadius,
         responses={202: RadiusOut},
     )
