@@ -18,8 +18,9 @@ from chats.gateway import append_request
 from chats.gateway.body import RequestFields
 from chats.gateway.passthrough import forward
 from chats.gateway.passthrough.rules import RequestRoute
+from chats.gateway.request_files import is_file_ready
 from chats.gateway.request_types import Placed, Sent
-from chats.models import Branch, FileChunk, Turn
+from chats.models import Branch, FileChunk, StoredFile, Turn
 from chats.prompt import composition
 from chats.prompt.built_prompt import Prompt
 from chats.prompt.tail import TailRequired
@@ -152,11 +153,23 @@ def build_missing_tail(turn: Turn, *, due: TailRequired, counter: TokenCounter) 
 def store_unsaved_documents(sent: Sent, *, now: datetime) -> None:
     """Store the rows of a request's new documents, without their bytes.
 
+    Replaces the rows of files that are not read yet or failed: the real request reads them again.
     Call it in the transaction that is rolled back.
     """
     for row, chunks in sent.conversation.unsaved:
         row.created_at = now
-        row.save(force_insert=True)
+        stored = StoredFile.objects.filter(owner_id=row.owner_id, sha256=row.sha256).first()
+        if stored is None:
+            row.save(force_insert=True)
+        elif is_file_ready(stored):
+            # A worker has read it in the meantime.
+            continue
+        else:
+            row.pk = stored.pk
+            row.save(force_update=True)
+            FileChunk.objects.filter(file=row).delete()
+        for chunk in chunks:
+            chunk.file = row
         FileChunk.objects.bulk_create(chunks)
 
 

@@ -285,6 +285,25 @@ def test_dry_runs_and_pass_through_store_no_file(program: GatewayClient, header:
     assert Message.objects.count() == 0
 
 
+@pytest.mark.parametrize("state", [*StoredFile.State])
+@pytest.mark.parametrize("has_chunks", [True, False])
+def test_a_dry_run_reads_a_stored_file_that_was_not_read(
+    program: GatewayClient, state: str, *, has_chunks: bool
+) -> None:
+    message = build_file_message()
+    expected = program.ask([message], headers={"X-Context-Dry-Run": "true"}).json
+    program.ask([message])
+    Chat.objects.all().delete()
+    StoredFile.objects.update(state=state)
+    if state != StoredFile.State.READY and not has_chunks:
+        FileChunk.objects.all().delete()
+    rows = list(StoredFile.objects.values()), list(FileChunk.objects.values())
+    answer = program.ask([message], headers={"X-Context-Dry-Run": "true"})
+    assert answer.status == 200, answer.json
+    assert answer.json["prompt_tokens"] == expected["prompt_tokens"]
+    assert (list(StoredFile.objects.values()), list(FileChunk.objects.values())) == rows
+
+
 def test_a_long_file_is_cut_and_its_matching_part_is_sent(program: GatewayClient) -> None:
     words = [f"Line {number} is about nothing." for number in range(30_000)]
     words[20_000] = "The zeppelin weighs 118 tonnes."
