@@ -21,7 +21,7 @@ from chats.gateway.matching.conversation import (
     parse_text_parts,
 )
 from chats.gateway.responses import tools
-from chats.gateway.responses.item_order import CALLS, OUTPUTS, order_outputs
+from chats.gateway.responses.item_order import CALLS, HOSTED, OUTPUTS, order_outputs
 from chats.gateway.responses.response_form import decode_provider_fields
 from contextpolicy.engine.messages.extras import CallExtras
 from contextpolicy.engine.messages.messages import TextPart, ToolCallPart
@@ -32,15 +32,6 @@ TRIGGER = "compaction_trigger"
 REFERENCE = "item_reference"
 # Types of text parts.
 TEXTS = ("input_text", "output_text", "text")
-
-# Calls of tools that other servers run or define, which resumed sessions contain. Left out.
-HOSTED = (
-    *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
-    *("computer_call_output", "file_search_call", "image_generation_call", "local_shell_call"),
-    *("local_shell_call_output", "mcp_approval_request", "mcp_approval_response", "mcp_call"),
-    *("mcp_list_tools", "shell_call", "shell_call_output", "tool_search_call"),
-    *("tool_search_output", "web_search_call"),
-)
 # Fields of a call item that are parsed. Others are kept as extra fields.
 OWN = frozenset({"arguments", "call_id", "id", "input", "name", "namespace", "status", "type"})
 

@@ -11,6 +11,8 @@ from tests.support.gateway_responses import FUNCTION_TOOL, build_tool_output, cr
 
 pytestmark = pytest.mark.django_db
 SAID = {"role": "assistant", "content": "Let me see."}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {}}
 
 
 def call(call_id: str) -> dict[str, Any]:
@@ -61,6 +63,46 @@ ASKED = ("user", "Go", [""])
                 ("tool", "snow", ["c_b"]),
             ],
             id="two calls",
+        ),
+        *(
+            pytest.param(
+                [
+                    call("c_a"),
+                    *between,
+                    call("c_b"),
+                    *after,
+                    build_tool_output("c_a", "rain"),
+                    build_tool_output("c_b", "snow"),
+                ],
+                [
+                    ("assistant", "", ["c_a", "c_b"]),
+                    ("tool", "rain", ["c_a"]),
+                    ("tool", "snow", ["c_b"]),
+                ],
+                id=name,
+            )
+            for name, between, after in (
+                ("reasoning between", [REASONING], []),
+                ("hosted call between", [SEARCH], []),
+                ("both between", [REASONING, SEARCH, REASONING], [SEARCH]),
+            )
+        ),
+        pytest.param(
+            [
+                call("c_a"),
+                REASONING,
+                build_tool_output("c_a", "rain"),
+                REASONING,
+                call("c_b"),
+                build_tool_output("c_b", "snow"),
+            ],
+            [
+                ("assistant", "", ["c_a"]),
+                ("tool", "rain", ["c_a"]),
+                ("assistant", "", ["c_b"]),
+                ("tool", "snow", ["c_b"]),
+            ],
+            id="reasoning between steps",
         ),
         pytest.param(
             [call("c_a"), build_tool_output("c_a", "rain"), SAID, user("Wait")],
