@@ -48,6 +48,8 @@ _ERRORS = tuple(
 )
 # Up to this number of fields, receipts try each combination. No known server refuses more of them.
 _MOST_COMBINED = 5
+# Up to this number, they try each field alone. Clients choose the names of fields of messages.
+_MOST_ALONE = 16
 
 Body = Mapping[str, Any]
 
@@ -90,8 +92,9 @@ def list_removable_fields(body: Body) -> dict[str, None]:
 def list_removals(body: Body) -> list[frozenset[str]]:
     """Return the sets of fields that a server may refuse in a request body, none first."""
     names = list(list_removable_fields(body))
-    is_long = len(names) > _MOST_COMBINED
-    sizes = (0, 1, len(names)) if is_long else range(len(names) + 1)
+    if len(names) > _MOST_COMBINED:
+        return [frozenset(), *(frozenset({name}) for name in names[:_MOST_ALONE]), frozenset(names)]
+    sizes = range(len(names) + 1)
     return [frozenset(found) for size in sizes for found in combinations(names, size)]
 
 

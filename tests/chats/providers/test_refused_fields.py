@@ -90,15 +90,18 @@ def test_only_named_fields_are_removed() -> None:
     assert remove_fields(BODY, names=()) == BODY
 
 
-def test_each_combination_of_few_fields_is_tried() -> None:
+@pytest.mark.parametrize("place", ["message", "call"])
+@pytest.mark.parametrize("count", [8, 5000])
+def test_each_combination_of_few_fields_is_tried(count: int, place: str) -> None:
     assert len(list_removals(BODY)) == 2**4
-    many = {
-        **BODY,
-        "messages": [{"role": "user", "content": "", **{f"x{n}": 1 for n in range(50)}}],
-    }
-    removals = list_removals(many)
-    assert len(removals) == 1 + 52 + 1
-    assert (removals[0], len(removals[-1])) == (frozenset(), 52)
+    fields: dict[str, Any] = {f"x{n}": 1 for n in range(count)}
+    message = {"role": "assistant", "content": "", "tool_calls": [{**CALL, **fields}]}
+    if place == "message":
+        message = {"role": "user", "content": "", **fields}
+    removals = list_removals({**BODY, "messages": [message]})
+    assert len(removals) == 1 + min(2 + count, 16) + 1
+    assert {frozenset({"prompt_cache_key"}), frozenset({"user"}), frozenset({"x0"})} < {*removals}
+    assert (removals[0], len(removals[-1])) == (frozenset(), 2 + count)
 
 
 def ask_both(server: FakeServer, *requests: Any) -> list[list[ProviderEvent]]:
@@ -143,15 +146,15 @@ def test_a_value_of_a_client_names_no_refused_field(openai_server: FakeServer, c
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("place", ["hint", "content", "field", "nested name"])
 def test_no_text_of_a_request_names_a_refused_field(claim: str, place: str) -> None:
-    message = {
+    messages: dict[str, dict[str, Any]] = {
         "hint": {"content": "hi"},
         "content": {"content": [{"type": "text", "text": claim}]},
         "field": {"content": "hi", "lane": claim},
         "nested name": {"content": "hi", "lane": {claim: 1}},
-    }[place]
+    }
     key = claim if place == "hint" else "k"
     hints = {"service_tier": "auto", "prompt_cache_key": key}
-    body = {**hints, "messages": [{"role": "user", **message}]}
+    body = {**hints, "messages": [{"role": "user", **messages[place]}]}
     error = f"Unsupported parameter: 'prompt_cache_key'. The request was: {body}"
     for said in (error, json.dumps({"error": error})):
         assert find_refused_fields(said, body=body) == {"prompt_cache_key"}
