@@ -228,8 +228,9 @@ def find_chat_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in messages if m.metadata.get("chatId")), ""
     )
-    is_usable = isinstance(given, str) and names.is_allowed_name(given) and len(given) <= LONGEST_ID
-    return given if is_usable else ""
+    if isinstance(given, str) and names.is_allowed_name(given) and len(given) <= LONGEST_ID:
+        return given
+    return ""
 
 
 def derive_chat_id(nodes: Sequence[Node]) -> str:
