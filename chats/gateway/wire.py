@@ -333,7 +333,7 @@ def format_stream_event(data: Mapping[str, Any]) -> str:
 def build_error_headers(refusal: Refusal) -> dict[str, str]:
     """Return the headers of a refusal that say when, and whether, to send the request again.
 
-    A conflict that does not end by itself states no wait.
+    A conflict that lasts has no wait, so clients must not repeat the request.
     """
     waits = refusal.retry_after is not None
     if isinstance(refusal, TurnFailed):

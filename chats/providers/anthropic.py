@@ -78,7 +78,7 @@ class AnthropicProvider(HttpProvider):
             if found is None:
                 raise failure from None
         else:
-            # Also what an earlier call learned: only turns store it.
+            # An earlier call may have learned a limit that no turn stored.
             if most != known:
                 request.sent.learned = {"most_output": most}
             return response

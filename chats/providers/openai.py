@@ -108,7 +108,7 @@ class OpenAIProvider(HttpProvider):
             else:
                 if dialect != known:
                     self._dialects.put(request.model, dialect)
-                # Also what an earlier call learned: only turns store it. Other fields are not
+                # Earlier calls may have learned options that no turn stored. Other fields are not
                 # stored, see `learned_options`.
                 storable = replace(dialect, without=dialect.without & HINTS)
                 if storable != stored:
