@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -207,7 +208,7 @@ def test_S19_five_megabytes_in_a_form_are_refused(path: str, client: Client) -> 
 
 
 def test_S19_too_many_fields_are_refused(client: Client) -> None:
-    body = "&".join(f"f{n}=1" for n in range(201))
+    body = "&".join(f"f{n}=1" for n in range(settings.DATA_UPLOAD_MAX_NUMBER_FIELDS + 1))
     answer = client.post("/login/", body, "application/x-www-form-urlencoded")
     assert answer.status_code == 400
     assert 'id="refusal"' in answer.content.decode()
