@@ -410,7 +410,7 @@ def test_other_words_of_a_known_message_are_reported(of_alice: Program) -> None:
 def test_unknown_forms_are_refused_by_name(of_alice: Program) -> None:
     other = {"type": "session", "harness": "harbour", "id": "1"}
     code, sentence = refused(of_alice, join_json_lines(other, {"type": "message"}))
-    assert (code, "a session of harbour" in sentence) == ("import_unknown_form", True)
+    assert (code, "a session from harbour" in sentence) == ("import_unknown_form", True)
     code, sentence = refused(of_alice, json.dumps([{"pier": 1, "quay": 2}]).encode())
     assert (code, '"pier", "quay"' in sentence) == ("import_unknown_form", True)
     strange = {"mapping": {"a": {"message": {"words": "x"}}}}

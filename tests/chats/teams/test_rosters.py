@@ -164,7 +164,7 @@ def test_a_window_below_the_limit_of_replies_is_stored_with_a_warning(
         user=alice, draft=draft_team(small, wide, ann), shared=False, now=now
     )
     (warning,) = saved.warnings
-    assert "The window of Small is smaller than the 8 replies of a round" in warning
+    assert "The window of Small is smaller than the 8 replies in a round" in warning
     assert saved.team.current is not None
     assert team_drafts.build_version_draft(saved.team.current).agents[0].window_size == 7
     changed = draft_team(replace(small, window_size=8), wide)

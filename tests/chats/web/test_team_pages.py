@@ -414,7 +414,7 @@ def test_a_window_smaller_than_a_round_is_a_remark_on_the_saved_team(
     answer = submitted(page, NEW, do="save", **TYPED)
 
     html = answer.content.decode()
-    assert "The window of Ben is smaller than the 7 replies of a round" in Page(html).words
+    assert "The window of Ben is smaller than the 7 replies in a round" in Page(html).words
     team = Team.objects.get()
     assert f'action="{at(team)}"' in html
     assert "field__error" not in html
