@@ -256,7 +256,7 @@ def test_the_estimate_for_the_provider_has_its_factor(
 
     words = Page(page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
-    assert "Sent ≈ 1,200 tokens by the local tokenizer" in words
+    assert "Sent ≈ 1,200 tokens, counted by the local tokenizer" in words
     assert "Estimated provider count ≈ 1,296 local count × 1.080" in words
     assert "Counted by the provider 1,310 none read from the cache" in words
 
