@@ -238,7 +238,7 @@ def derive_chat_id(nodes: Sequence[Node]) -> str:
     # Keyed with the server's key, because a plain hash of short texts can be guessed.
     content = salted_hmac("chats.exchange.content", "", algorithm="sha256")
     for node in nodes:
-        content.update(json.dumps([node.role, serialize_neutral_parts(node)]).encode())
+        content.update(json.dumps([node.id, node.role, serialize_neutral_parts(node)]).encode())
     return derive_source([node.id for node in nodes], content.hexdigest())
 
 

@@ -25,14 +25,15 @@ def test_an_old_reason_of_an_import_is_shown_in_chinese(
     model: type[FileImport | ImportOutcome], template: str
 ) -> None:
     name = bounds.WHOLE
-    values = {"template": template, "values": {"name": name}}
-    row = model(reason=template.format(name=name), reason_values=values)
+    given = {"name": name, "number": 3}
+    values = {"template": template, "values": given}
+    row = model(reason=template.format(**given), reason_values=values)
 
     with translation.override(CHINESE):
-        assert row.localized_reason == gettext(RENAMED[template]).format(name=name)
+        assert row.localized_reason == gettext(RENAMED[template]).format(**given)
         assert name in row.localized_reason
         assert "contain" not in row.localized_reason
-    assert row.localized_reason == RENAMED[template].format(name=name)
+    assert row.localized_reason == RENAMED[template].format(**given)
 
 
 def test_a_renamed_sentence_inside_another_is_shown_in_chinese() -> None:
