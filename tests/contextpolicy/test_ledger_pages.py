@@ -315,7 +315,7 @@ def test_what_was_tried_on_chats_is_told_in_words(browser: Client, now: datetime
     words = opened(browser, LIST).words
 
     assert (
-        "Count of chats affected by policy “Support” stopped: 900 of 1,200 evaluated, 14 "
+        "Count of chats affected by policy “Support” stopped: 900 of 1,200 chats evaluated, 14 "
         "would change, 2 would be refused; place instance; failed 0"
     ) in words
     assert "Evaluation of draft v3 of policy “Support” started: days 7" in words
