@@ -314,7 +314,7 @@ def test_settings_of_a_kept_history_that_nothing_stands_for_are_refused(
                 "pluginId": "std-summarization-strategy",
                 "config": {"threshold": 4, "turn_threshold": 9, "compressionModel": "", "x": 1},
             },
-            ["'threshold' and 'turn_threshold'", "'x'"],
+            ["'threshold' and as 'turn_threshold'", "'x'"],
         ),
         (
             {
