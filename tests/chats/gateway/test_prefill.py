@@ -158,7 +158,6 @@ def test_anthropic_with_thinking_refuses_it(program: GatewayClient, demo_model: 
         (ASKED, {"continue_final_message": False}),
         ([*ASKED, system("Be brief.")], CONTINUED),
         ([user("Where?"), assistant("In"), assistant(BEGUN)], CONTINUED),
-        ([user("Where?"), assistant(" ")], CONTINUED),
         ([user("Where?"), assistant("<think>Hm")], CONTINUED),
     ],
 )
@@ -220,3 +219,9 @@ def test_the_same_idempotency_key_returns_the_same_rest(program: GatewayClient) 
     body = {"model": "demo", "messages": ASKED, **CONTINUED}
     again = program.close(program.open(body, **headers))
     assert (again.text, again.headers["X-Context-Decision"]) == (' "Oslo"}', "repeat")
+
+
+def test_an_empty_reply_at_the_end_has_nothing_to_continue(program: GatewayClient) -> None:
+    answer = program.ask([user("Where?"), assistant(" ")], **CONTINUED)
+    assert answer.status == 200
+    assert program.requests[-1].messages[-1].content == "Where?"
