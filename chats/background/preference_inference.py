@@ -19,12 +19,7 @@ from django.db.models import F, Max, QuerySet
 from chats.background import model_call
 from chats.ground import leases, queue
 from chats.ground.background_lock import alone
-from chats.memory.preferences import (
-    inference_checks,
-    inference_queue,
-    memory_settings,
-    proposals,
-)
+from chats.memory.preferences import inference_checks, inference_queue, memory_settings, proposals
 from chats.memory.preferences.preference_patterns import LONGEST_MESSAGE
 from chats.models import (
     Branch,

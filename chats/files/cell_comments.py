@@ -102,9 +102,7 @@ def read_cell_comments(archive: zipfile.ZipFile, sheet: str) -> Iterator[CellCom
 def parse_entry(archive: zipfile.ZipFile, name: str, *, parser: expat.XMLParserType) -> None:
     """Parse an entry of an archive. Raises the errors of `read_cell_comments`."""
     with archive.open(name) as part:
-        while piece := part.read(CHUNK_BYTES):
-            parser.Parse(piece)
-    parser.Parse(b"", True)  # noqa: FBT003  # the signature of expat
+        parser.ParseFile(part)
 
 
 def list_comment_entries(archive: zipfile.ZipFile, sheet: str) -> list[str]:

@@ -259,10 +259,11 @@ def iterate_part_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
     """Yield the lines of one part of a Word document. Raises `ENTRY_ERRORS`."""
     text = TextOfDocument()
     parser = text.create_parser()
+    is_end = False
     with archive.open(name) as part:
-        while piece := part.read(CHUNK_BYTES):
-            parser.Parse(piece)
+        while not is_end:
+            piece = part.read(CHUNK_BYTES)
+            is_end = not piece
+            parser.Parse(piece, is_end)
             yield from text.lines
             text.lines.clear()
-    parser.Parse(b"", True)  # noqa: FBT003  # the signature of expat
-    yield from text.lines

@@ -121,8 +121,8 @@ def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
 def iterate_comment_lines(archive: zipfile.ZipFile, sheet: Any) -> Iterator[str]:
     """Yield a line for each comment of a sheet. Damaged comments do not hide the cells."""
     try:
-        # The library keeps the entry of the sheet only here.
-        for comment in read_cell_comments(archive, sheet._worksheet_path):  # noqa: SLF001  # as above
+        entry = sheet._worksheet_path  # noqa: SLF001  # the library has no public name for it
+        for comment in read_cell_comments(archive, entry):
             author = f" by {format_cell_value(comment.author)}" if comment.author else ""
             yield f"Comment on {comment.cell}{author}: {comment.text}\n"
     except ENTRY_ERRORS:

@@ -105,7 +105,7 @@ class ProviderRequest:
     # The requested model as provider/model. Servers get back only the extra fields of this model.
     origin: str = ""
     # Options that the server refused before, see `learned_options`. Not part of the request.
-    known: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    known: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     # Set by adapters that send bytes; not part of the request.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
 

@@ -85,7 +85,7 @@ class OpenAIProvider(HttpProvider):
         Stores an adaptation only if the retry succeeded: an error can repeat text from a client,
         and later requests are from other users.
         """
-        stored = _Dialect(**request.known)  # type: ignore[arg-type]  # checked values
+        stored = _Dialect(**request.known)
         known = _merge_dialects(stored, self._dialects.get(request.model) or stored)
         dialect = known
         while True:

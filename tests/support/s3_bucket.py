@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 S3_KEY, S3_SECRET = "AKIATEST", "a secret"
@@ -15,8 +15,8 @@ class Bucket(BaseHTTPRequestHandler):
     """The operations of S3 that the storage uses, for one bucket."""
 
     protocol_version = "HTTP/1.1"
-    objects: dict[str, bytes]
-    parts: dict[str, dict[int, bytes]]
+    objects: ClassVar[dict[str, bytes]]
+    parts: ClassVar[dict[str, dict[int, bytes]]]
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
@@ -87,8 +87,8 @@ def run_bucket() -> Iterator[tuple[type[Bucket], dict[str, str]]]:
     """Run the server. Yield its bucket, and the settings of a product that uses it."""
 
     class OwnBucket(Bucket):
-        objects: dict[str, bytes] = {}  # noqa: RUF012  # of this test
-        parts: dict[str, dict[int, bytes]] = {}  # noqa: RUF012  # of this test
+        objects: ClassVar[dict[str, bytes]] = {}
+        parts: ClassVar[dict[str, dict[int, bytes]]] = {}
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), OwnBucket)
     thread = threading.Thread(target=server.serve_forever)

@@ -1,6 +1,7 @@
 """Concurrent edits of a team: a newer version is replaced only after a notice."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,11 +19,11 @@ Made = Callable[..., Team]
 
 
 @pytest.fixture
-def shared(alice: User, demo_model: object, now: object) -> Team:
+def shared(alice: User, demo_model: object, now: datetime) -> Team:
     """A team that every policy administrator can edit."""
     editor = allow_policy_changes(alice)
     draft = draft_team("Ann", "Ben", name="Ours")
-    return rosters.create_team(user=editor, draft=draft, shared=True, now=now).team  # type: ignore[arg-type]  # a fixture
+    return rosters.create_team(user=editor, draft=draft, shared=True, now=now).team
 
 
 def sent_fields(page: Client, url: str, **changes: str) -> dict[str, object]:
