@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -9,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.ground import databases
-from chats.models import Chat, FileImport, SkippedRow, Turn
+from chats.models import FileImport, SkippedRow, Turn
 from chats.models.turns import UNFINISHED
 from chats.people.accounts import EndedAccess, save_user_account
 from chats.record import imports, locking
@@ -19,7 +20,7 @@ from chats.turns.stop import stop_all
 STOPPED_AT_ONCE = 100
 
 
-def save_account(
+def save_account_and_stop_work(
     *, person: User, changed: Collection[str], actor: str, now: datetime
 ) -> EndedAccess:
     """Save an account. If it is deactivated, also stop the user's replies, rounds and imports.
@@ -78,9 +79,10 @@ def stop_chat_of_inactive_user(chat_id: uuid.UUID, *, actor: str, now: datetime)
 
     Call it inside a transaction. A chat that was erased since has no replies.
     """
-    chat = Chat.objects.filter(pk=chat_id).first()
-    if chat is not None and not locking.lock_chat(chat_id).owner.is_active:
-        stop_all(chat=chat, actor=actor, now=now)
+    with suppress(locking.ChatErased):
+        chat = locking.lock_chat_row(chat_id)
+        if not chat.owner.is_active:
+            stop_all(chat=chat, actor=actor, now=now)
 
 
 def stop_import_of_inactive_user(import_id: uuid.UUID, *, actor: str, now: datetime) -> None:

@@ -63,12 +63,15 @@ def find_retention_days(chat: Chat) -> int | None:
 
     In a team chat, the shortest period of its agents applies to all messages.
     """
+    assigned = resolution.list_assigned_policies(
+        user_id=chat.owner_id, group_ids=None, chat_id=chat.pk
+    )
     policies = [get_client_policy(chat), *list_team_policies(chat)]
     found = [
         resolution.resolve_field_value(
             FIELD,
-            resolution.list_chat_layers(
-                user_id=chat.owner_id, chat_id=chat.pk, agent_policy=policy
+            resolution.parse_assignment_layers(
+                resolution.insert_agent_policy(assigned, policy=policy)
             ),
         )
         for policy in policies

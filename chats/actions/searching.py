@@ -9,13 +9,13 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from django.utils.translation import gettext_noop
 
-from chats.compaction.people import summary_permissions
 from chats.ground.refusals import Refusal
 from chats.memory.search import index_progress
 from chats.memory.search.recall import FoundExcerpt, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
 from chats.models import Branch, Chat
+from chats.prompt.model_choice import is_archive_open
 from chats.record import history
 
 # Maximum characters of a search. Longer searches are refused, never cut.
@@ -136,13 +136,12 @@ def is_shown_as_summary(branch: Branch, excerpt: FoundExcerpt) -> bool:
 def is_archive_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
     """Return True if the policy closes a chat's archive. `known` caches the answer by chat id."""
     if chat.pk not in known:
-        known[chat.pk] = summary_permissions.archive_lock(chat) is not None
+        known[chat.pk] = not is_archive_open(chat)
     return known[chat.pk]
 
 
 def is_excerpt_on_branch(branch: Branch, excerpt: FoundExcerpt) -> bool:
     """Return True if an excerpt is on a branch's path."""
     return any(
-        part.branch_id == excerpt.branch_id and part.after < excerpt.seq <= part.to
-        for part in history.list_path_segments(branch)
+        part.contains(excerpt.branch_id, excerpt.seq) for part in history.list_path_segments(branch)
     )

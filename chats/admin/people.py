@@ -177,7 +177,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         columns = {field.name for field in User._meta.concrete_fields}  # noqa: SLF001 - Django's documented model API
         changed = columns & set(form.changed_data) if change else {"username"}
         if changed:
-            ended = inactive_users.save_account(
+            ended = inactive_users.save_account_and_stop_work(
                 person=obj, changed=changed, actor=get_request_actor(request), now=timezone.now()
             )
             if "is_active" in changed:

@@ -65,8 +65,7 @@ def is_seq_covered(row: Compaction, seq: int) -> bool:
 def is_message_on_path(branch: Branch, message: Message) -> bool:
     """Return True if the message is on the branch's path."""
     return message.seq is not None and any(
-        part.branch_id == message.branch_id and part.after < message.seq <= part.to
-        for part in history.list_path_segments(branch)
+        part.contains(message.branch_id, message.seq) for part in history.list_path_segments(branch)
     )
 
 

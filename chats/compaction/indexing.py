@@ -9,10 +9,10 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.db.models import F
 
-from chats.compaction.people import summary_permissions
 from chats.ground import queue
 from chats.memory.search import bulk_indexing, index_progress, index_schedule, vectors
 from chats.models import Branch, Chat, ImportedChat
+from chats.prompt.model_choice import is_archive_open
 from contextpolicy.models import ContextPolicy
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,7 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
         except IntegrityError:
             logger.info("chat %s was erased during indexing", chat_id)
             return
-    index_schedule.index_due_branches(
-        chat_id=chat_id, is_closed=summary_permissions.archive_lock(chat) is not None
-    )
+    index_schedule.index_due_branches(chat_id=chat_id, is_closed=not is_archive_open(chat))
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     if vectors.list_active_spaces():

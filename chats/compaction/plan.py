@@ -14,10 +14,11 @@ from chats.compaction.coverage import get_active_summary
 from chats.compaction.window import is_makeshift
 from chats.files.file_models import may_get_branch
 from chats.ground import leases
-from chats.models import Branch, Compaction, Message, Receipt, Turn
+from chats.models import Branch, Compaction, Message, Turn
 from chats.prompt import model_choice, prompt_facts
 from chats.prompt.prepared_summary import CAP
 from chats.record import history
+from chats.record.receipts import select_reply_calls
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.budget import (
@@ -372,9 +373,7 @@ def count_fixed_tokens(branch: Branch) -> int:
 
     Retrieved context does not count, because it only uses space that the history leaves free.
     """
-    rows = Receipt.objects.filter(
-        turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS
-    )
+    rows = select_reply_calls().filter(turn__branch=branch)
     receipt = rows.order_by("-created_at").only("budget", "segments").first()
     if receipt is None:
         return 0

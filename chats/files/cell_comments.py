@@ -12,7 +12,6 @@ from xml.parsers import expat
 
 from chats.files.word_documents import refuse_document_type
 
-CHUNK_BYTES = 64 * 1024
 SPREADSHEET = ("/spreadsheetml/2006/main", "/ooxml/spreadsheetml/main")
 # The maximum number of comments of a sheet.
 MOST_COMMENTS = 10_000

@@ -1,6 +1,6 @@
 """Parses request bodies to /v1 within limits, and classifies their fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -23,6 +23,7 @@ from contextpolicy.engine.strict_json import (
     build_unique_object,
     has_more_levels,
     has_more_values,
+    iter_json_strings,
     load_strict_json,
 )
 
@@ -146,24 +147,11 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
         raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
     if has_more_levels(body, limit=DEPTH):
         raise build_depth_error()
-    if any(map(UNSTORABLE.search, iter_body_strings(body))):
+    if any(map(UNSTORABLE.search, iter_json_strings(body))):
         # Agents read binary files and cut texts within a character, then resend that with every
         # later request. A refusal would end their session.
         return {sanitise_text(name): sanitise_value(said) for name, said in body.items()}
     return body
-
-
-def iter_body_strings(value: Any) -> Iterator[str]:
-    """Yield every string in a value, including keys."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from iter_body_strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from iter_body_strings(inner)
 
 
 def build_depth_error() -> InvalidRequest:

@@ -113,7 +113,11 @@ def read_given_files(
                 known[sha256], unsaved[row.pk] = row, (row, chunks)
         rows = [known[sha256] for sha256 in hashes]
         check_item_files(item, said=said, rows=rows, choice=choice)
-        texts = {pk: "".join(chunk.text for chunk in chunks) for pk, (_, chunks) in unsaved.items()}
+        texts = {
+            row.pk: "".join(chunk.text for chunk in unsaved[row.pk][1])
+            for row in rows
+            if row.pk in unsaved
+        }
         made = attach.attach_rows(rows, values=choice.values, model=choice.model, texts=texts)
         parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
         items.append(Item(item.role, parts))
@@ -241,14 +245,12 @@ def check_item_files(
 
     `rows`: its documents. The size of an image is that of the original that the client sent.
     """
-    held = (part.image for part in item.parts if isinstance(part, FilePart))
-    originals = {sha256: image.given_size for sha256, image in said.images.items()}
     facts = [FileFacts(row.name, row.kind, row.size) for row in rows]
-    facts += [
-        FileFacts(IMAGE, IMAGE, originals.get(image.sha256) or image.size)
-        for image in held
-        if image is not None
-    ]
+    for part in item.parts:
+        if isinstance(part, FilePart) and part.image is not None:
+            given = said.images.get(part.image.sha256)
+            size = (given.given_size if given else 0) or part.image.size
+            facts.append(FileFacts(IMAGE, IMAGE, size))
     attach.check_file_policy(facts, values=choice.values, model=choice.model)
 
 

@@ -48,7 +48,7 @@ FAILURES = {
     "provider_error": (502, "provider_error"),
     "reply_incomplete": (502, "reply_incomplete"),
 }
-# Failures that a repeated request may not have.
+# Failures that may not recur if the request is repeated.
 TEMPORARY = frozenset(
     {
         "internal_error",
@@ -81,8 +81,8 @@ class TurnFailed(Refusal):
         self.status, self.code = FAILURES.get(code, (500, code))
         if self.status in (429, 503):
             self.retry_after = RETRY_AFTER if wait is None else max(1, round(wait))
-        # OpenAI's clients repeat requests with these statuses. Other errors would only return, and
-        # a client would not wait this long.
+        # OpenAI's clients retry these statuses. A permanent failure would only recur, and clients
+        # do not wait longer than `LONGEST_WAIT`.
         is_long = (self.retry_after or 0) > LONGEST_WAIT
         is_repeated = self.status in (408, 409, 429) or self.status >= 500
         self.should_retry = not is_repeated or (code in TEMPORARY and not is_long)
@@ -213,13 +213,13 @@ def format_chat_usage(usage: Mapping[str, int]) -> dict[str, Any] | None:
     if not usage:
         return None
     sent, written = usage.get("input", 0), usage.get("output", 0)
-    thoughts = {"reasoning_tokens": usage.get("reasoning", 0)}
+    thoughts = usage.get("reasoning", 0)
     return {
         "prompt_tokens": sent,
         "completion_tokens": written,
         "total_tokens": sent + written,
         "prompt_tokens_details": {"cached_tokens": usage.get("cached", 0)},
-        **({"completion_tokens_details": thoughts} if any(thoughts.values()) else {}),
+        **({"completion_tokens_details": {"reasoning_tokens": thoughts}} if thoughts else {}),
     }
 
 

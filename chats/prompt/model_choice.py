@@ -158,6 +158,17 @@ def resolve_effective_policy(
         raise PolicyRefused(reason=str(error)) from error
 
 
+def is_archive_open(chat: Chat) -> bool:
+    """Return True unless the chat's policy closes its archive.
+
+    A policy that cannot be resolved does not close it.
+    """
+    try:
+        return choose_chat_model(chat=chat).values.archive
+    except Refusal:
+        return True
+
+
 def get_agent_policy(agent: Agent) -> ContextPolicy | None:
     """Return the policy of an agent. None if it has none or if the policy is retired."""
     policy = agent.policy

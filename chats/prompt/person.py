@@ -13,7 +13,6 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from chats.files.file_models import exclude_chats_with_files
-from chats.ground.refusals import Refusal
 from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     Branch,
@@ -26,7 +25,7 @@ from chats.models import (
     PreferenceEvidence,
 )
 from chats.prompt import statements
-from chats.prompt.model_choice import ChosenModel, choose_chat_model
+from chats.prompt.model_choice import ChosenModel, is_archive_open
 from chats.record import access
 from chats.record.recent import list_recent_messages
 from contextpolicy.engine.history.truncation import cut_text
@@ -291,12 +290,3 @@ def list_open_messages(
         rows = [row for row in rows if known[found[row.branch_id].chat_id]]
         among = among.exclude(pk__in=[key for key, is_open in known.items() if not is_open])
     return rows
-
-
-def is_archive_open(chat: Chat) -> bool:
-    """Return True unless the chat's policy closes its archive."""
-    try:
-        return choose_chat_model(chat=chat).values.archive
-    except Refusal:
-        # As for retrieved context: a policy that cannot be resolved does not close it.
-        return True

@@ -29,14 +29,14 @@ def is_current_summary(row: Compaction, branch: Branch) -> bool:
     return (base_id, branch.context_revision) == (row.displaced_id, row.context_revision)
 
 
-def is_window_kept(row: Compaction, *, active: Compaction | None) -> bool:
+def is_window_kept(row: Compaction, *, active: Compaction) -> bool:
     """Return True if the active window stays over a new summary.
 
     It stays if prompts would exceed their limit without it. A chat that needs several summaries to
     catch up keeps its window, because the next prompt would otherwise create the same window again.
     A window of a team's cap stays as long as it leaves out more than the summary covers.
     """
-    if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
+    if active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return False
     model = row.branch.chat.model
     values = parse_policy_values(row.effective_policy.values)

@@ -217,9 +217,10 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
             lower = replace(request, max_output_tokens=limit)
             yield serialise_body(anthropic_wire.build_anthropic_body(lower))
         return
-    for options in list_body_options(request):
+    variants = list(list_body_options(request))
+    for options in variants:
         yield serialise_body(wire.build_openai_body(request, **options))
-    for options in list_body_options(request):
+    for options in variants:
         if not options["cleans_names"]:
             # The versions that did not clean names did not lower limits either.
             continue
@@ -245,8 +246,12 @@ def list_body_options(request: ProviderRequest) -> Iterator[dict[str, Any]]:
         # Earlier versions sent the names of called tools unchanged.
         "cleans_names": (True, False) if wire.has_unclean_names(request) else (True,),
         "takes_result_images": (True, False) if has_images else (True,),
-        "limit_name": ("max_tokens", "max_completion_tokens"),
-        "takes_usage_option": (True, False),
+        "limit_name": (
+            ("max_tokens", "max_completion_tokens")
+            if request.max_output_tokens is not None
+            else ("max_tokens",)
+        ),
+        "takes_usage_option": (True, False) if request.stream else (True,),
         "without": list_removals(usual),
         "takes_original_images": (True, False) if wire.has_original_images(usual) else (True,),
     }

@@ -67,11 +67,10 @@ def find_turn_question(turn: Turn) -> Message | None:
     if not answers_person(turn):
         return None
     own = Message.objects.filter(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
-    if turn.trigger is not None:
-        others = own.exclude(pk=turn.trigger.pk).order_by("seq")
-        return choose_question([turn.trigger, *others])
+    asked = [turn.trigger] if turn.trigger else []
     # A continuation may also answer messages that were sent before it began.
-    if asked := list(own.order_by("seq")):
+    asked += [row for row in own.order_by("seq") if row.pk != turn.trigger_id]
+    if asked:
         return choose_question(asked)
     if turn.continues is not None and turn.continues.reply is not None:
         choose_question([turn.continues.reply])

@@ -73,8 +73,9 @@ def save_model(
             setattr(model, name, fresh if forget_calibration else kept)
         if stored and forget_calibration:
             before["calibration"] = stored.calibration
-        is_same = stored and (stored.provider, stored.name) == (model.provider, model.name)
-        model.learned_options = stored.learned_options if stored and is_same else {}
+        model.learned_options = {}
+        if stored and (stored.provider, stored.name) == (model.provider, model.name):
+            model.learned_options = stored.learned_options
         model.save()
         after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
         data = {"model": model.slug, "changes": diff_policy_values(_plain(before), _plain(after))}

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, combinations
 from typing import Any
 
+from contextpolicy.engine.strict_json import iter_json_strings
+
 HINTS = frozenset(
     {
         "cache_prompt",
@@ -60,7 +62,7 @@ def find_refused_fields(error: str, *, body: Body) -> frozenset[str]:
     Without the fields that a text of the body names in the same way: the error may repeat it.
     """
     found = _find_names(error) & list_removable_fields(body).keys()
-    for text in _list_texts(body) if found else ():
+    for text in iter_json_strings(body) if found else ():
         if any(name in text for name in found):
             found -= _find_names(text)
     return frozenset(found)
@@ -68,19 +70,6 @@ def find_refused_fields(error: str, *, body: Body) -> frozenset[str]:
 
 def _find_names(error: str) -> set[str]:
     return {name for pattern in _ERRORS for name in pattern.findall(error)}
-
-
-def _list_texts(value: Any) -> Iterator[str]:
-    """Yield the texts and names in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from value
-        for each in value.values():
-            yield from _list_texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _list_texts(each)
 
 
 def list_removable_fields(body: Body) -> dict[str, None]:

@@ -20,7 +20,7 @@ from contextpolicy.engine.messages.messages import (
     WireMessage,
     format_image_text,
 )
-from contextpolicy.engine.strict_json import load_strict_json
+from contextpolicy.engine.strict_json import iter_json_strings, load_strict_json
 
 # Replaces a missing tool name: servers reject an empty one.
 NAMELESS = "tool"
@@ -264,24 +264,12 @@ def clean_call_arguments(arguments: str) -> str:
         found = load_strict_json(arguments, floats=float)
         if not isinstance(found, dict):
             return "{}"
-        if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
+        if "\\u" in arguments and any(map(UNSTORABLE.search, iter_json_strings(found))):
             return json.dumps(sanitise_value(found), ensure_ascii=False)
     except (ValueError, RecursionError):
         # Also objects that are nested too deep to replace their characters.
         return "{}"
     return arguments
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def _piece(piece: str | FilePart, request: ProviderRequest) -> dict[str, Any]:

@@ -33,6 +33,10 @@ class PathSegment:
     after: int
     to: int
 
+    def contains(self, branch_id: uuid.UUID, seq: int) -> bool:
+        """Return True if the message with this seq on this branch is in this part."""
+        return branch_id == self.branch_id and self.after < seq <= self.to
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

@@ -18,7 +18,8 @@ from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_token
 from contextpolicy.engine.team.team import TeamMessage, serialize_speaker
 from speed import prepared
 
-RESULTS = ("parts", "contains_files", "token_count", "counter_version", "salt", "commitment")
+# The columns that `add_results` changes.
+RESULT_COLUMNS = ("parts", "contains_files", "token_count", "counter_version", "salt", "commitment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +309,7 @@ def add_results(message: Message, *, results: Sequence[Part], counter: TokenCoun
     message.token_count = None
     set_token_count(message, counter=counter)
     sealed = seal_again(message, has_changed=has_changed)
-    message.save(update_fields=RESULTS)
+    message.save(update_fields=RESULT_COLUMNS)
     return sealed
 
 

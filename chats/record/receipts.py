@@ -51,6 +51,11 @@ PAGE = 200
 Segment = Sequence[Any]
 
 
+def select_reply_calls() -> QuerySet[Receipt]:
+    """Select the receipts of replies, without those of titles, states and warm-ups."""
+    return Receipt.objects.filter(step__gt=Receipt.AFTERWARDS, call__gt=Receipt.BESIDE)
+
+
 def seal_receipt(receipt: Receipt) -> Receipt:
     """Set the salt and the commitment of a receipt that is about to be written."""
     receipt.salt = new_salt()

@@ -11,8 +11,8 @@ from chats.prompt.agent_next_prompt import estimate_agent_tokens
 from chats.prompt.agents import build_agent_view
 from chats.prompt.composition import PromptRefused
 from chats.prompt.next_prompt import Outlook
+from chats.record.receipts import select_reply_calls
 from chats.teams import play
-from chats.turns.reply_calls import select_reply_calls
 from chats.turns.roster import Roster
 from contextpolicy.engine.policy.costs import UsedTokens, parse_reported_usage
 from contextpolicy.engine.team.rounds import build_opening_queue

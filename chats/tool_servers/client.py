@@ -145,15 +145,16 @@ class LastResponse:
 
     def __init__(self) -> None:
         self.status = 0
+        self._request: Any = None
 
     async def note_request(self, request: Any) -> None:
         """Forget the status before another request is sent."""
         if is_protocol_request(request):
-            self.status = 0
+            self._request, self.status = request, 0
 
     async def note_response(self, response: Any) -> None:
-        """Store the status of a response to a request."""
-        if is_protocol_request(response.request):
+        """Store the status of the response to the last request."""
+        if response.request is self._request:
             self.status = response.status_code
 
     @property

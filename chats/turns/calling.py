@@ -121,14 +121,13 @@ class ModelCall(ReplyCollector):
             )
         return found
 
-    def count_images(self) -> int:
-        """Return the number of images in the tool results."""
-        return sum(len(images) for images in self.images.values())
+    def list_images(self) -> list[ResultImage]:
+        """Return the images in the tool results."""
+        return [image for images in self.images.values() for image in images]
 
     def collect_image_bytes(self) -> dict[str, Bytes]:
         """Return the bytes of the images in the tool results, by their hashes."""
-        found = (image for images in self.images.values() for image in images)
-        return {each.image.sha256: each.copy for each in found}
+        return {each.image.sha256: each.copy for each in self.list_images()}
 
 
 class ResumedCall(ModelCall):

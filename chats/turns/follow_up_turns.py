@@ -118,10 +118,9 @@ def build_repeat_cause(turn: Turn, *, question: Message | None) -> dict[str, Any
     may not contain.
     """
     trigger = turn.trigger
-    is_sendable = trigger is None or not (trigger.excluded or trigger.erased_at)
-    if question is None or is_sendable:
-        return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
-    return {"trigger_id": question.pk, "continues_id": turn.continues_id}
+    if question is not None and trigger is not None and (trigger.excluded or trigger.erased_at):
+        trigger = question
+    return {"trigger_id": trigger.pk if trigger else None, "continues_id": turn.continues_id}
 
 
 def build_continuation_cause(turn: Turn) -> dict[str, Any]:
@@ -156,9 +155,8 @@ def start_follow_up(
         )
         if not turn.is_over:
             raise TurnNotOver
-        if Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted).exclude(
-            status=Turn.Status.ABSORBED
-        ):
+        later = Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted)
+        if later.exclude(status=Turn.Status.ABSORBED).exists():
             raise NotTheLastTurn
         new = create_turn(
             user=user,

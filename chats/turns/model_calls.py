@@ -55,7 +55,7 @@ async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> Mode
             if overflowed or attempt.reason
             else overflow_learning.detect_overflow(call, model=attempt.turn.model)
         )
-        if overflow is not None and not (overflowed or attempt.reason):
+        if overflow is not None:
             overflowed = True
             smaller = await shrink_prompt(attempt, prompt, overflow)
             if smaller is None:
@@ -87,7 +87,7 @@ def is_accepted_empty(attempt: AttemptState, call: ModelCall, *, emptied: bool) 
     A reply that was cut by its limit would be cut again. Others are retried once (`emptied`).
     Clients would repeat a failed request automatically.
     """
-    if attempt.turn.client is None or call.error is not None:
+    if attempt.reason or attempt.turn.client is None or call.error is not None:
         return False
     return emptied or call.reason == "length"
 

@@ -20,7 +20,6 @@ from django.db import transaction
 
 from chats.compaction import embedding_spaces, question_embedding
 from chats.compaction.embedding_spaces import Unreachable
-from chats.compaction.people import summary_permissions
 from chats.compaction.question_embedding import QuestionEmbedder, QuestionVector
 from chats.files.file_models import may_get_chat
 from chats.ground.breakers import LatenessBreaker
@@ -30,6 +29,7 @@ from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import prompt_facts, tail
+from chats.prompt.model_choice import is_archive_open
 from chats.record import statements
 from chats.record.history import select_path_messages
 from chats.record.sendable import build_sendable_filter
@@ -331,7 +331,7 @@ def is_closed_to_others(chat_id: uuid.UUID) -> bool:
     """
     open_chats = Chat.objects.filter(without_memory=False).exclude(folder__without_memory=True)
     chat = open_chats.select_related("model").filter(pk=chat_id).first()
-    return chat is None or summary_permissions.archive_lock(chat) is not None
+    return chat is None or not is_archive_open(chat)
 
 
 @transaction.atomic

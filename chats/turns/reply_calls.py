@@ -1,14 +1,8 @@
-"""The model calls that write a turn's reply, one for each step and each repetition of a step."""
+"""Sums the tokens of the model calls that write a turn's reply."""
 
-from django.db.models import QuerySet
-
-from chats.models import Receipt, Turn
+from chats.models import Turn
+from chats.record.receipts import select_reply_calls
 from contextpolicy.engine.policy.costs import parse_reported_usage
-
-
-def select_reply_calls() -> QuerySet[Receipt]:
-    """Select the receipts of replies, without those of titles, states and warm-ups."""
-    return Receipt.objects.filter(step__gt=Receipt.AFTERWARDS, call__gt=Receipt.BESIDE)
 
 
 def sum_reply_tokens(turn: Turn) -> int:

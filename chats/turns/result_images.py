@@ -60,42 +60,43 @@ class ReadResult:
 
 
 def read_result_images(
-    output: CallOutput, *, owner_id: int, values: PolicyValues, model: ModelSpec, before: int
+    output: CallOutput,
+    *,
+    owner_id: int,
+    values: PolicyValues,
+    model: ModelSpec,
+    earlier: Sequence[ResultImage],
 ) -> ReadResult:
     """Read the images in a result. This takes time, so the caller has no open transaction.
 
-    A line with the reason replaces an image that cannot be used. `before`: the number of images in
-    earlier results of the reply.
+    A line with the reason replaces an image that cannot be used. `earlier`: the images in earlier
+    results of the reply, which are not stored yet.
     """
     most = settings.FILES_PER_MESSAGE
     if values.files_per_message is not None:
         most = min(most, values.files_per_message)
 
-    taken = 0
-
-    def read(image: OutputImage, number: int) -> str | ResultImage:
-        nonlocal taken
-        if before + number >= most:
+    def read(image: OutputImage, kept: Sequence[ResultImage]) -> str | ResultImage:
+        unstored = [*earlier, *kept]
+        if len(unstored) >= most:
             return "too_many_files"
-        found = copy_result_image(image, owner_id, values, model, taken=taken)
-        if not isinstance(found, str):
-            taken += len(found.copy.data)
-        return found
+        taken = sum(len(each.copy.data) for each in unstored)
+        return copy_result_image(image, owner_id, values, model, taken=taken)
 
     return replace_image_lines(output, read=read)
 
 
 def leave_out_images(output: CallOutput, code: str) -> ReadResult:
     """Return a result in which a line with the reason replaces each image."""
-    return replace_image_lines(output, read=lambda image, number: code)
+    return replace_image_lines(output, read=lambda image, kept: code)
 
 
 def replace_image_lines(
-    output: CallOutput, *, read: Callable[[OutputImage, int], str | ResultImage]
+    output: CallOutput, *, read: Callable[[OutputImage, Sequence[ResultImage]], str | ResultImage]
 ) -> ReadResult:
     """Return a tool result without the lines of its images.
 
-    `read` gets an image and the number of images kept so far. It returns the image to keep, or a
+    `read` gets an image and the images kept so far. It returns the image to keep, or a
     reason code; a line with the reason then replaces the image.
     """
     images: list[ResultImage] = []
@@ -103,7 +104,7 @@ def replace_image_lines(
     for image in output.images:
         text += output.text[end : image.start]
         end = image.end
-        found = read(image, len(images))
+        found = read(image, images)
         if isinstance(found, str):
             text += format_image_line(found, kind=image.media_type, size=len(image.data))
         else:
@@ -120,7 +121,7 @@ def copy_result_image(
 ) -> str | ResultImage:
     """Return the copy of an image, or a reason code if it is left out.
 
-    `taken`: the bytes of earlier copies of the same result, which count towards the user's limit.
+    `taken`: the bytes of copies that are not stored yet, which count towards the user's limit.
     """
     row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
     if row.size > settings.FILE_BYTES:

@@ -113,8 +113,8 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     if made.finished_at is not None:
         made.started_at += now - made.finished_at
     made.status, made.finished_at = Round.Status.RUNNING, None
-    # A round opened for a single reply stays limited to it. Of a former team, no other agent
-    # follows.
+    # A round opened for a single reply stays limited to it. In a round of a former team, no other
+    # agent follows.
     is_alone = made.reason == ONLY_THIS or made.version.team_id != turn.branch.chat.team_id
     made.reason = ONLY_THIS if is_alone else ""
     made.hops = max(0, made.hops - 1)

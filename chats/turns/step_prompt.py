@@ -7,6 +7,9 @@ from chats.prompt import built_prompt, composition, model_choice, tail
 from chats.turns import file_excerpts, references, state_extraction
 from chats.turns.attempt_state import STOP, AttemptState
 
+# Five window moves, excerpts of documents, and a search result after its time limit.
+MOST_ATTEMPTS = 7
+
 
 async def compose_step_prompt(
     attempt: AttemptState, *, smaller_than: int | None = None
@@ -21,8 +24,7 @@ async def compose_step_prompt(
     if attempt.opening and attempt.opening.due:
         due, attempt.opening = attempt.opening.due, None
         await build_prompt_tail(attempt, due)
-    # Five window moves, excerpts of documents, and a search result after its time limit.
-    for _ in range(7):
+    for _ in range(MOST_ATTEMPTS):
         due = await use_late_result(attempt) or due
         prompt = await attempt.worker.db(
             composition.compose_prompt,
@@ -37,10 +39,7 @@ async def compose_step_prompt(
             await build_prompt_tail(attempt, due)
             continue
         # Publish a summary that is ready. The turn never waits for one.
-        is_summary_due = not (
-            isinstance(prompt, built_prompt.Prompt) and prompt.need.action != "swap"
-        )
-        if is_summary_due and await attempt.worker.db(
+        if is_summary_due(prompt) and await attempt.worker.db(
             publish_prepared, branch_id=turn.branch_id, now=attempt.worker.clock()
         ):
             continue
@@ -52,6 +51,11 @@ async def compose_step_prompt(
             window.move_window, branch_id=turn.branch_id, move=prompt, now=attempt.worker.clock()
         )
     raise RuntimeError("the prompt does not fit after seven attempts")
+
+
+def is_summary_due(prompt: built_prompt.Prompt | composition.WindowMoveRequired) -> bool:
+    """Return True if a summary that is ready should be published before the prompt is sent."""
+    return not isinstance(prompt, built_prompt.Prompt) or prompt.need.action == "swap"
 
 
 async def build_prompt_tail(attempt: AttemptState, due: tail.TailRequired) -> None:

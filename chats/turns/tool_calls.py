@@ -16,7 +16,7 @@ from chats.turns import references, tool_steps, writes
 from chats.turns.attempt_state import STOP, AttemptState, ConsentRequired
 from chats.turns.call_frames import publish_result, publish_running_calls
 from chats.turns.calling import ModelCall
-from chats.turns.result_images import ReadResult, read_result_images
+from chats.turns.result_images import ReadResult, ResultImage, read_result_images
 from chats.turns.server_tools import run_ready_call
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.resolution import load_policy_values
@@ -153,7 +153,7 @@ async def run_server_tool(
     ending = await run_ready_call(
         ready,
         interrupted=attempt.interrupted,
-        read_images=partial(read_call_images, attempt, before=call.count_images()),
+        read_images=partial(read_call_images, attempt, earlier=call.list_images()),
     )
     attempt.publish("state")
     # A call whose worker ends stays open: the next worker does not know the outcome.
@@ -171,10 +171,12 @@ async def run_server_tool(
     return ending.content
 
 
-async def read_call_images(attempt: AttemptState, output: CallOutput, *, before: int) -> ReadResult:
+async def read_call_images(
+    attempt: AttemptState, output: CallOutput, *, earlier: Sequence[ResultImage]
+) -> ReadResult:
     """Read the images in a result for the turn's chat.
 
-    `before`: the number of images in earlier results of the reply.
+    `earlier`: the images in earlier results of the reply.
     """
     if attempt.prompt is None or attempt.turn.model is None:
         raise ValueError("a tool was called before a prompt was composed")
@@ -184,7 +186,7 @@ async def read_call_images(attempt: AttemptState, output: CallOutput, *, before:
         owner_id=attempt.turn.branch.chat.owner_id,
         values=load_policy_values(attempt.prompt.effective),
         model=attempt.turn.model,
-        before=before,
+        earlier=earlier,
     )
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NoReturn
 
 Pairs = list[tuple[str, Any]]
@@ -26,6 +26,19 @@ class AmbiguousJSON(ValueError):
         super().__init__(PROBLEMS[kind].format(value=value[:40]))
         self.kind = kind
         self.value = value
+
+
+def iter_json_strings(value: object) -> Iterator[str]:
+    """Yield every string and key in a parsed JSON value, in no particular order."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
 
 
 def load_strict_json(

@@ -26,13 +26,12 @@ from chats.prompt.built_prompt import Prompt
 from chats.prompt.tail import TailRequired
 from chats.record import history
 from chats.turns import file_excerpts
+from chats.turns.step_prompt import MOST_ATTEMPTS, is_summary_due
 from contextpolicy.engine.messages.tokens import TokenCounter
 
 OBJECT = "context.dry_run"
 # The tail of a turn whose retrieved context is looked up only when it runs.
 NOT_LOOKED_UP = "not_looked_up"
-# As in `step_prompt`: window moves, a summary, and the parts of the tail.
-MOST_ATTEMPTS = 7
 
 
 def build_dry_run_report(
@@ -126,13 +125,12 @@ def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter, now: datetime) 
         if isinstance(prompt, TailRequired):
             turn.tail = (turn.tail or {}) | build_missing_tail(turn, due=prompt, counter=counter)
             continue
-        is_summary_due = not isinstance(prompt, Prompt) or prompt.need.action == "swap"
-        if is_summary_due and publish_prepared(branch_id=turn.branch_id, now=now):
+        if is_summary_due(prompt) and publish_prepared(branch_id=turn.branch_id, now=now):
             continue
         if isinstance(prompt, Prompt):
             return prompt
         window.move_window(branch_id=turn.branch_id, move=prompt, now=now)
-    raise RuntimeError("the prompt does not fit after the most attempts")
+    raise RuntimeError(f"the prompt does not fit after {MOST_ATTEMPTS} attempts")
 
 
 def build_missing_tail(turn: Turn, *, due: TailRequired, counter: TokenCounter) -> dict[str, str]:

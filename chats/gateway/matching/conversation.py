@@ -301,13 +301,12 @@ def split_thinking_parts(content: Any) -> tuple[Any, str]:
 
     Mistral's models reply in parts of text and thinking.
     """
-    parts = content if isinstance(content, list) else []
-    places = [n for n, part in enumerate(parts) if is_thinking_part(part)]
-    if not places:
+    if not isinstance(content, list):
         return content, ""
-    thoughts = extract_delta_reasoning({"content": [parts[n] for n in places]})
+    thoughts = [part for part in content if is_thinking_part(part)]
     empty = {"type": "text", "text": ""}
-    return [empty if is_thinking_part(part) else part for part in parts], thoughts
+    texts = [empty if is_thinking_part(part) else part for part in content]
+    return texts, extract_delta_reasoning({"content": thoughts})
 
 
 def is_thinking_part(part: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Puts the outputs of calls directly behind their calls, as providers require."""
+"""Moves the outputs of tool calls directly after their calls, as providers require."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
@@ -24,7 +24,7 @@ Group = list[tuple[int, Item]]
 
 
 def order_outputs(items: Sequence[Item], *, waiting: Collection[str]) -> Iterator[tuple[int, Item]]:
-    """Yield the items with their places, each output directly behind its calls.
+    """Yield the items with their places, each output directly after its calls.
 
     Clients put messages between a call and its output, for example if a user writes while a tool
     runs. Messages of the assistant then precede the call. `waiting`: the ids of earlier calls

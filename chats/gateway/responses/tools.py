@@ -16,8 +16,10 @@ from chats.gateway.errors import InvalidRequest
 # Separates a namespace from a function name.
 MARK = "__"
 # Dropped without an error, also the versions of their types. Other hosted tools, such as file
-# search, are refused.
-LEFT_OUT = ("image_generation", "tool_search", request_tools.SEARCH_TYPES)
+# search, are refused. The names are limited, because a header lists the dropped types.
+_LEFT_OUT = re.compile(
+    rf"(?:image_generation|tool_search|{request_tools.SEARCH_TYPES})(?:_[a-z0-9_]{{1,40}})?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
 
 def is_left_out(kind: str) -> bool:
     """Return True if tools of this type are dropped, unless the model's server runs them."""
-    return any(re.fullmatch(rf"{name}(?:_[a-z0-9_]{{1,40}})?", kind) for name in LEFT_OUT)
+    return bool(_LEFT_OUT.fullmatch(kind))
 
 
 def check_tool_list(

@@ -87,7 +87,7 @@ _RELATIVES = {
 }
 _OF_OTHERS = re.compile(
     "|".join(
-        f"{before}(?:{relative})(?!\\w)" if before[1] == "b" else f"{before}{relative}"
+        f"{before}(?:{relative})(?!\\w)" if before.startswith(r"\b") else f"{before}{relative}"
         for before, relative in _RELATIVES.items()
     )
     + r"|^\s*(?:he|she|they|er|sie|il|elle|[ée]l|ella|lui|lei|он|она)\b|^\s*[他她]",

@@ -23,10 +23,8 @@ class ActivePaths:
             return True
         if chat.pk not in self._segments:
             self._segments[chat.pk] = load_active_path(chat)
-        return any(
-            part.branch_id == message.branch_id and part.after < (message.seq or 0) <= part.to
-            for part in self._segments[chat.pk]
-        )
+        seq = message.seq or 0
+        return any(part.contains(message.branch_id, seq) for part in self._segments[chat.pk])
 
 
 def load_active_path(chat: Chat) -> Sequence[PathSegment]:

@@ -38,7 +38,7 @@ _PHRASES = {
         r"\b(?:today|heute|aujourd[’']hui|hoy|oggi|hoje|vandaag|сегодня)\b"
         r"|今天|今日|오늘|اليوم(?!\w)"
     ),
-    "before yesterday": (
+    "before_yesterday": (
         r"\b(?:(?:the )?day before yesterday|vorgestern|avant-hier|anteayer|antes de ayer|antier"
         r"|(?:l|dell|all)[’']altro ieri|anteontem"
         r"|eergisteren|позавчера)\b|前天|一昨日|おととい|그저께|أول (?:من )?أمس(?!\w)"
@@ -67,7 +67,7 @@ _PHRASES = {
     ),
 }
 _AGO = re.compile(
-    "|".join(f"(?P<{name.replace(' ', '_')}>{pattern})" for name, pattern in _PHRASES.items()),
+    "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PHRASES.items()),
     re.IGNORECASE,
 )
 # Days from the beginning of the range to today, and days in the range.

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from django.db import IntegrityError, transaction
 from django.db.models import Case, F, Sum, When
+from django.db.models.functions import Greatest
 
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Compaction, SearchPlace, SearchText
@@ -106,10 +107,8 @@ def count_searchable_messages(owner_id: int) -> tuple[int, int]:
         ),
         default=F("fork_seq"),
     )
-    is_behind = Case(
-        When(last_seq__gt=F("indexed_to"), then=F("last_seq") - F("indexed_to")), default=0
-    )
-    sums = rows.annotate(indexed_to=indexed_to, behind=is_behind).aggregate(
+    behind = Greatest(F("last_seq") - F("indexed_to"), 0)
+    sums = rows.annotate(indexed_to=indexed_to, behind=behind).aggregate(
         every=Sum(F("last_seq") - F("fork_seq"), default=0), missing=Sum("behind", default=0)
     )
     return sums["every"], sums["missing"]

@@ -6,12 +6,12 @@ the schema leaves the state unchanged.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from contextpolicy.engine.messages.messages import Message, WireMessage, extract_message_text
-from contextpolicy.engine.strict_json import load_strict_json
+from contextpolicy.engine.strict_json import iter_json_strings, load_strict_json
 from contextpolicy.engine.summaries.prompts import escape_delimiters
 from contextpolicy.engine.text.schema import find_schema_violations
 from contextpolicy.engine.window import HistoryView, WindowChoice
@@ -123,22 +123,9 @@ def find_state_faults(
     state: Mapping[str, object], *, schema: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Return the reasons why a value is not a valid state, as sentences; empty if it is valid."""
-    if any(_is_unstorable(text) for text in _texts(state)):
+    if any(_is_unstorable(text) for text in iter_json_strings(state)):
         return ("the value has a NUL or half of a surrogate pair",)
     return tuple(find_schema_violations(schema, state))
-
-
-def _texts(value: object) -> Iterator[str]:
-    """Yield every string and name in a JSON value."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, Mapping):
-            waiting += [*item, *item.values()]
-        elif isinstance(item, list):
-            waiting += item
 
 
 def _is_unstorable(text: str) -> bool:
