@@ -88,14 +88,14 @@ def store_draft(
     with the result, in the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`,
     the errors of `lifecycle.create_chat`, and those of the two callbacks.
     """
-    draft = pictures.correct_image_references(draft, tick=between)
+    given = pictures.correct_image_references(draft, tick=between)
     while True:
-        known = find_imported_chat(draft, owner=owner, form=form)
-        missing = draft.nodes if known is None else list_missing_messages(known, draft)
+        known = find_imported_chat(given, owner=owner, form=form)
+        missing = given.nodes if known is None else list_missing_messages(known, given)
         ids, losses = originals.restore_originals(
-            draft.originals, missing, owner=owner, now=now, between=between
+            given.originals, missing, owner=owner, now=now, between=between
         )
-        draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
+        draft = replace(given, file_ids=ids, losses=(*given.losses, *dict.fromkeys(losses)))
         draft = pictures.leave_out_images_over_limit(
             draft, nodes=missing, chat=known, owner_id=owner.pk
         )

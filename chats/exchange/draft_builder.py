@@ -288,7 +288,7 @@ class Builder:
                 content.update(json.dumps([node.role, said]).encode())
             nodes.append(shelve_node(node, self.shelf) if is_large else node)
         return ChatDraft(
-            source=shorten_id(source) if source else derive_source(own_ids, content.hexdigest()),
+            source=shorten_id(source) if source else derive_source(own_ids, content.hexdigest),
             has_id=bool(source),
             nodes=tuple(nodes),
             active=shorten_id(end),

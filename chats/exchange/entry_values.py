@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -60,13 +60,13 @@ def shorten_id(own_id: str) -> str:
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def derive_source(own_ids: Sequence[str], content: str) -> str:
+def derive_source(own_ids: Sequence[str], content: Callable[[], str]) -> str:
     """Return an id for a chat without an id, from its message ids or from its content.
 
     Ids that the importer made of positions are the same in other chats.
     """
     if any(POSITION.fullmatch(own_id) for own_id in own_ids):
-        return f"content:{content}"
+        return f"content:{content()}"
     return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -237,6 +237,8 @@ def has_images_over_limit(
     import lacks.
     """
     images = set(draft.images)
+    if not images:
+        return False
     stored = [sha256 for node in nodes for sha256 in collect_image_hashes([node]) & images]
     if chat is not None:
         lacking = iter_missing_images(chat, hashes=images.difference(stored))

@@ -235,11 +235,15 @@ def find_chat_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
 
 def derive_chat_id(nodes: Sequence[Node]) -> str:
     """Return an id for a chat without an id, from its message ids or from its content."""
-    # Keyed with the server's key, because a plain hash of short texts can be guessed.
+    return derive_source([node.id for node in nodes], lambda: hash_content(nodes))
+
+
+def hash_content(nodes: Sequence[Node]) -> str:
+    """Return a hash of messages, keyed because a plain hash of short texts can be guessed."""
     content = salted_hmac("chats.exchange.content", "", algorithm="sha256")
     for node in nodes:
         content.update(json.dumps([node.id, node.role, serialize_neutral_parts(node)]).encode())
-    return derive_source([node.id for node in nodes], content.hexdigest())
+    return content.hexdigest()
 
 
 def is_bundle(archive: zipfile.ZipFile) -> bool:

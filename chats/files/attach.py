@@ -374,10 +374,10 @@ def check_attached_images(files: Sequence[AttachedFile], *, owner_id: int) -> No
 
     The caller has locked the user. Raises `FileQuotaExceeded`.
     """
-    images = [file for file in files if file.image is not None]
+    images = [(file.part["name"], file.image.data) for file in files if file.image is not None]
     if images:
-        size = sum(len(file.image.data) for file in images if file.image is not None)
-        check_quota(owner_id, name=images[0].part["name"] or IMAGE_NAME, size=size)
+        size = sum(len(data) for _, data in images)
+        check_quota(owner_id, name=images[0][0] or IMAGE_NAME, size=size)
 
 
 def lock_attached_files(files: Sequence[AttachedFile]) -> None:

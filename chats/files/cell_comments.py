@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from xml.parsers import expat
 
-from chats.files.word_documents import refuse_document_type
+from chats.files.office_xml import create_parser, refuse_document_type
 
 SPREADSHEET = ("/spreadsheetml/2006/main", "/ooxml/spreadsheetml/main")
 # The maximum number of comments of a sheet.
@@ -40,16 +40,6 @@ class TextOfComments:
         self.texts: list[str] = []
         # Phonetic texts repeat the words before them.
         self.skipped = 0
-
-    def create_parser(self) -> expat.XMLParserType:
-        """Return a parser that calls this object. It raises `DocumentTypeFound`."""
-        parser = expat.ParserCreate(namespace_separator=" ")
-        parser.buffer_text = True
-        parser.StartDoctypeDeclHandler = refuse_document_type
-        parser.StartElementHandler = self.start_element
-        parser.EndElementHandler = self.end_element
-        parser.CharacterDataHandler = self.add_text
-        return parser
 
     def start_element(self, name: str, attributes: dict[str, str]) -> None:
         space, _, tag = name.rpartition(" ")
@@ -94,7 +84,7 @@ def read_cell_comments(archive: zipfile.ZipFile, sheet: str) -> Iterator[CellCom
     """
     for name in list_comment_entries(archive, sheet):
         found = TextOfComments()
-        parse_entry(archive, name, parser=found.create_parser())
+        parse_entry(archive, name, parser=create_parser(found))
         yield from found.found
 
 

@@ -8,7 +8,7 @@ from typing import IO, NamedTuple
 import puremagic
 from django.utils.translation import gettext_noop
 
-from chats.files.rtf_documents import BEGINNING
+from chats.files.rtf_documents import RTF_BEGINNING
 from chats.files.storage import CHUNK_BYTES
 from chats.files.text_encodings import find_wide_encoding
 from chats.files.unreadable_files import OLE_BEGINNING, is_protected_document
@@ -113,8 +113,8 @@ def detect_binary_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind |
     types = {match.mime_type for match in match_signatures(begin)}
     if "application/pdf" in types and begin.startswith(b"%PDF-"):
         return FileKind(Kind.PDF, "application/pdf")
-    # Pictures in it can be bytes that no text has.
-    if begin.startswith(BEGINNING):
+    # RTF can contain pictures as raw bytes, which `is_text` refuses.
+    if begin.startswith(RTF_BEGINNING):
         return FileKind(Kind.DOCX, "application/rtf")
     if head.startswith(OLE_BEGINNING) and is_protected_document(file):
         return FileKind(*PROTECTED_TYPES.get(PurePosixPath(name).suffix.lower(), PROTECTED))
@@ -158,7 +158,7 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
 def decode_beginning(head: bytes) -> bytes:
     """Return the first bytes of a text in UTF-8, or an older encoding, without a mark."""
     if wide := find_wide_encoding(head):
-        return head.decode(wide, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
+        return head.decode(wide, "replace").encode()
     return head.removeprefix(codecs.BOM_UTF8)
 
 
@@ -171,7 +171,7 @@ def is_text(file: IO[bytes], head: bytes) -> bool:
     file.seek(0)
     while piece := file.read(CHUNK_BYTES):
         if decoder is not None:
-            piece = decoder.decode(piece).encode("utf-8", "replace")
+            piece = decoder.decode(piece).encode()
         # Five times as fast as a search with a regular expression.
         if len(piece.translate(None, CONTROLS)) != len(piece):
             return False

@@ -19,7 +19,7 @@ from chats.files import pdf_documents
 from chats.files.html_pages import read_html
 from chats.files.image_copies import shrink_image
 from chats.files.pdf_documents import DAMAGED_PAGE, count_pdf_pages, read_pdf
-from chats.files.rtf_documents import BEGINNING, read_rtf
+from chats.files.rtf_documents import RTF_BEGINNING, read_rtf
 from chats.files.text_encodings import decode_text
 from chats.files.unreadable_files import UnreadableFile, check_archive
 from chats.files.web_archives import HEADER_BYTES, is_web_archive, read_web_archive
@@ -63,7 +63,7 @@ def read_plain_text(path: Path) -> Iterator[Piece]:
 def read_docx(path: Path) -> Iterator[Piece]:
     """Yield the paragraphs, tables and notes of a Word or RTF document in order."""
     begin = read_beginning(path).lstrip()
-    if begin.startswith(BEGINNING):
+    if begin.startswith(RTF_BEGINNING):
         yield from read_rtf(path)
         return
     check_archive(path)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from chats.files.unreadable_files import UnreadableFile
 
-BEGINNING = b"{\\rtf"
+RTF_BEGINNING = b"{\\rtf"
 # A control word, a byte in hex, a control symbol, a brace, text, or line ends without a meaning.
 TOKEN = re.compile(
     rb"\\([A-Za-z]{1,32})(-?[0-9]{1,10})? ?|\\'([0-9A-Fa-f]{2})|\\([^A-Za-z])|([{}])"
@@ -25,6 +25,8 @@ MOST_GROUPS = 1_000
 MOST_APART = 10_000
 # Texts that are collected before they are passed on.
 PIECE = 10_000
+# A line of more tokens is cut.
+LONGEST_LINE = 20 * PIECE
 # Groups without text for the reader. Groups that begin with `\*` are skipped, too.
 SKIPPED = frozenset(
     re.findall(
@@ -250,10 +252,12 @@ def read_rtf(path: Path) -> Iterator[tuple[int, str]]:
     Raises `UnreadableFile`.
     """
     data, found = path.read_bytes(), TextOfRtf()
-    at = max(data.find(BEGINNING), 0)
+    at = max(data.find(RTF_BEGINNING), 0)
     while (token := TOKEN.match(data, at)) is not None and not found.is_complete:
         at = token.end() + found.take_token(token)
-        if len(found.texts) > PIECE:
+        # A piece ends with a line, not between two halves of a character.
+        size = len(found.texts)
+        if size > LONGEST_LINE or (size > PIECE and found.texts[-1] == "\n"):
             yield 0, join_rtf_texts(found.texts)
             found.texts.clear()
     found.flush()

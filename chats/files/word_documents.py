@@ -4,15 +4,14 @@ Only the tags of text and tables matter. Damaged tables, missing parts, macros a
 elements therefore do not prevent reading. Deleted text is skipped; inserted text is read.
 """
 
-import lzma
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
-from xml.parsers import expat
+from typing import ClassVar
+
+from chats.files.office_xml import ENTRY_ERRORS, create_parser
 
 CHUNK_BYTES = 64 * 1024
 DAMAGED_PART = "(A part of this document is damaged and could not be read.)"
@@ -37,28 +36,6 @@ SKIPPED = frozenset({"Fallback", "del", "moveFrom"})
 SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 # A cell that spans more columns than Word allows is damaged.
 MOST_COLUMNS = 63
-
-
-class DocumentTypeFound(Exception):
-    """The XML declares a document type, which can contain entities.
-
-    Word never writes document types.
-    """
-
-
-# The errors of an archive whose entry is damaged or encrypted, or is not the expected XML.
-ENTRY_ERRORS = (
-    DocumentTypeFound,
-    expat.ExpatError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    LookupError,
-    ValueError,
-)
 
 
 @dataclass(slots=True)
@@ -91,16 +68,6 @@ class TextOfDocument:
         self.runs = self.skipped = self.in_text = 0
         # The beginning of the next line: the author of a comment.
         self.beginning = ""
-
-    def create_parser(self) -> expat.XMLParserType:
-        """Return a parser that calls this object. It raises `DocumentTypeFound`."""
-        parser = expat.ParserCreate(namespace_separator=" ")
-        parser.buffer_text = True
-        parser.StartDoctypeDeclHandler = refuse_document_type
-        parser.StartElementHandler = self.start_element
-        parser.EndElementHandler = self.end_element
-        parser.CharacterDataHandler = self.add_text
-        return parser
 
     def start_element(self, name: str, attributes: dict[str, str]) -> None:
         space, _, tag = name.rpartition(" ")
@@ -210,11 +177,6 @@ class TextOfDocument:
     }
 
 
-def refuse_document_type(*_declaration: Any) -> None:
-    """Raise `DocumentTypeFound`, because a document type can define entities that expand."""
-    raise DocumentTypeFound
-
-
 def get_value(attributes: dict[str, str], name: str) -> str:
     """Return an attribute of an element by its name without namespace; empty if it has none."""
     return next((each for key, each in attributes.items() if key.endswith(f" {name}")), "")
@@ -258,7 +220,7 @@ def iterate_optional_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]
 def iterate_part_lines(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
     """Yield the lines of one part of a Word document. Raises `ENTRY_ERRORS`."""
     text = TextOfDocument()
-    parser = text.create_parser()
+    parser = create_parser(text)
     is_end = False
     with archive.open(name) as part:
         while not is_end:

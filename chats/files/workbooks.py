@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from chats.files.cell_comments import read_cell_comments
+from chats.files.office_xml import ENTRY_ERRORS
 from chats.files.unreadable_files import check_archive
-from chats.files.word_documents import ENTRY_ERRORS
 
 DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
 DAMAGED_COMMENTS = "(The comments of this sheet are damaged and could not be read.)"

@@ -7,7 +7,7 @@ stored HTML of both.
 import re
 
 from chats.models import Message
-from contextpolicy.engine.team.markers import strip_display_markers
+from contextpolicy.engine.team.markers import NEXT_BRACKETS, strip_display_markers
 from contextpolicy.engine.team.team_view import Said, fold_member_name, split_reply_speakers
 
 
@@ -29,10 +29,12 @@ def list_rendered_texts(message: Message) -> set[str]:
 
 # A match begins at the first blank of a run and is bounded. Otherwise hostile texts would take
 # quadratic time.
+_NEXT = "|".join(
+    rf"{re.escape(opening)}NEXT[:：][^{re.escape(closing)}\n]{{0,200}}{re.escape(closing)}"
+    for opening, closing in NEXT_BRACKETS
+)
 _MARKER = re.compile(
-    r"(?<![ \t])[ \t]*(?:\[(FROM):([^\]\n]{0,200})\]"
-    r"|(?:\[NEXT[:：][^\]\n]{0,200}\]|［NEXT[:：][^］\n]{0,200}］|【NEXT[:：][^】\n]{0,200}】))",
-    re.IGNORECASE | re.ASCII,
+    rf"(?<![ \t])[ \t]*(?:\[(FROM):([^\]\n]{{0,200}})\]|{_NEXT})", re.IGNORECASE | re.ASCII
 )
 # An incomplete marker at the end of the text so far.
 _OPEN_MARKER = re.compile(

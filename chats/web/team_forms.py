@@ -188,14 +188,10 @@ AgentFormSet = forms.formset_factory(
 
 
 class TeamForms:
-    """The form of a team and the formset of its agents, with the values of `draft`.
+    """The form of a team and the formset of its agents, with the values of `draft`."""
 
-    `based_on`: the number of the version that the draft changes. 0: none.
-    """
-
-    def __init__(self, team: TeamForm, agents: Any, *, draft: TeamDraft, based_on: int = 0) -> None:
+    def __init__(self, team: TeamForm, agents: Any, *, draft: TeamDraft) -> None:
         self.team = team
-        self.based_on = based_on
         self.agents = agents
         self.draft = draft
         for form, agent in zip(agents, draft.agents, strict=True):
@@ -216,7 +212,6 @@ class TeamForms:
             TeamForm(initial={**values, "based_on": based_on}),
             AgentFormSet(initial=agents, prefix=PREFIX, form_kwargs=dict(options)),
             draft=draft,
-            based_on=based_on,
         )
 
     @classmethod
@@ -226,9 +221,15 @@ class TeamForms:
         agents = AgentFormSet(sent, prefix=PREFIX, form_kwargs=dict(options))
         values = team.read_values()
         del values["shared"]
-        based_on = values.pop("based_on")
+        del values["based_on"]
         draft = TeamDraft(**values, agents=[form.read_draft() for form in agents])
-        return cls(team, agents, draft=draft, based_on=based_on)
+        return cls(team, agents, draft=draft)
+
+    @property
+    def based_on(self) -> int:
+        """The number of the version that the draft changes. 0: none."""
+        field = self.team["based_on"]
+        return int(field.field.to_python(field.value()) or 0)
 
     @property
     def is_shared(self) -> bool:

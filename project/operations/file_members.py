@@ -19,7 +19,7 @@ from django.core.files.storage import FileSystemStorage, Storage
 
 from chats.files.encryption import FileDamaged
 from chats.files.moving import StoredBytes, is_current, iter_stored_bytes
-from chats.files.storage import decrypt_file_bytes, get_file_storage
+from chats.files.storage import compute_file_hash, decrypt_file_bytes, get_file_storage
 from chats.ground.secrets import SecretUnreadable
 from project.operations import archive
 from project.operations.archive import ArchiveReader, ArchiveWriter, HashingWriter
@@ -46,7 +46,7 @@ class FileReport:
         """Return a sentence for each kind of problem; empty without problems."""
         parts = []
         if self.missing:
-            parts.append(f"Missing in the storage: {format_labels(self.missing)}.")
+            parts.append(f"Missing from the storage: {format_labels(self.missing)}.")
         if self.damaged:
             parts.append(f"Damaged, or without a key: {format_labels(self.damaged)}.")
         return " ".join(parts)
@@ -84,7 +84,7 @@ def catch_storage_errors(consequence: str) -> Iterator[None]:
             raise
         raise OperationRefused(
             "storage_failed",
-            f"The storage of the files failed ({type(error).__name__}: {error}). {consequence}"
+            f"The file storage failed ({type(error).__name__}: {error}). {consequence}"
             " Check the settings that begin with S3_, then run the command again.",
         ) from error
 
@@ -208,11 +208,8 @@ def put_back_on_failure(path: str, *, storage: Storage, is_there: bool) -> Itera
 
 def compute_stored_hash(path: str, *, storage: Storage) -> str:
     """Return the SHA-256 of the stored bytes, which can be encrypted, in hex."""
-    digest = hashlib.sha256()
     with storage.open(path, "rb") as file:
-        while piece := file.read(archive.CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+        return compute_file_hash(file)
 
 
 def list_missing_files(reader: ArchiveReader) -> list[str]:

@@ -152,12 +152,12 @@ class NewChatOut(ChatOut):
 
     message = MessageOut(
         allow_null=True,
-        help_text="First message. Null: the chat was created without `text` and files.",
+        help_text="First message. Null: the chat was created without `text` or files.",
     )
     turn = TurnOut(
         allow_null=True,
         help_text=(
-            "Turn that replies to the message. Null: the chat was created without `text` and files."
+            "Turn that replies to the message. Null: the chat was created without `text` or files."
         ),
     )
 

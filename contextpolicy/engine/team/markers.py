@@ -12,13 +12,15 @@ from contextpolicy.engine.history.truncation import advance_code_fence
 # Names are ASCII words. Only ASCII letters fold, so the K or S of another alphabet never matches.
 _FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
 _TEAM_TASK = re.compile(r"\[TEAM_TASK\][^\[]*", re.IGNORECASE | re.ASCII)
+# The brackets of a `[NEXT:y]` marker.
+NEXT_BRACKETS = (("[", "]"), ("［", "］"), ("【", "】"))
 # By the closing bracket: the pattern of a marker, with the names.
 _NEXT = {
     closing: re.compile(
         rf"{re.escape(opening)}NEXT[:：]([^{re.escape(closing)}]*){re.escape(closing)}",
         re.IGNORECASE | re.ASCII,
     )
-    for opening, closing in ("[]", "［］", "【】")
+    for opening, closing in NEXT_BRACKETS
 }
 _ASCII_NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
 _NAME_SEPARATOR = re.compile("[,，、]")
@@ -56,7 +58,7 @@ def strip_display_markers(text: str) -> str:
 
 
 def _outside_code(line: str) -> str:
-    if not any(opening in line for opening in "[［【"):
+    if not any(pair[0] in line for pair in NEXT_BRACKETS):
         return line
     made, place = [], 0
     for code in INLINE_CODE.finditer(line):

@@ -13,9 +13,9 @@ from project.operations.refused import OperationRefused
 
 KEYS = "Keys: {keys}. Store them apart from the backup: with both, stored keys can be read."
 INCOMPLETE = (
-    "The backup is written, but not every stored file is complete in it. {report} Restore them in"
-    " the storage from an earlier backup, then back up again. The ids are those of GET"
-    " /api/v1/files."
+    "The backup was written, but some stored files are missing from it or damaged. {report}"
+    " Restore these files in the storage from an earlier backup, then back up again. The ids are"
+    " those of GET /api/v1/files."
 )
 KEYS_SET = (
     "The keys are in SECRET_KEY and ENCRYPTION_KEYS, not in the backup. Back them up where you set"
