@@ -19,8 +19,8 @@ from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
-from chats.providers.learned_options import get_learned_options
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.providers.stored_options import get_learned_options
 from contextpolicy.engine.messages.messages import Message, Summary, extract_message_text
 from contextpolicy.engine.messages.segments import format_prompt_json
 from contextpolicy.engine.messages.tokens import TokenCounter

@@ -14,8 +14,8 @@ from chats.prompt.prompt_skills import build_skill_notes, list_prompt_skills
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
-from chats.providers.learned_options import get_learned_options
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.providers.stored_options import get_learned_options
 from chats.record import images, receipts
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, is_compressed
 from contextpolicy.engine.compose.compaction_need import CompactionNeed, assess_compaction_need

@@ -145,6 +145,7 @@ def compose_next_prompt(
     question: str = "",
     files: Sequence[Mapping[str, str]] = (),
     searches: bool = True,
+    publishes: bool = True,
     said: engine.Message | None = None,
 ) -> Outlook:
     """Compose the prompt that `question` would send on a branch.
@@ -152,8 +153,8 @@ def compose_next_prompt(
     `branch` must be loaded with its compaction and chat. With the worker's counter, the
     result equals the next receipt. `files` are the serialized parts of its files. `said` is
     a question that is already stored. Without any of them, the question is empty. If
-    `searches` is false, no excerpts of the chat are retrieved for it. Raises
-    `composition.PromptRefused`.
+    `searches` is false, no excerpts of the chat are retrieved for it. `publishes` is false if the
+    caller knows that the branch has no prepared summary. Raises `composition.PromptRefused`.
     """
     branch = simulate_cut_files(branch, files=files)
     kept = states.load_stored_state(branch, values=choice.values)
@@ -172,7 +173,7 @@ def compose_next_prompt(
         asked=answered,
         counter=counter,
         # A stored question is one of the past, which the summary of today did not follow.
-        publishes=said is None and branch.chat.team_id is None,
+        publishes=publishes and said is None and branch.chat.team_id is None,
         asks=asks if searches else "",
         now=now,
     )

@@ -1,9 +1,9 @@
 """The options that a server refused, in the form in which they are stored with a model.
 
-Adapters learn them from errors. A turn stores them with its model once the server accepted the
-changed request and the reply was complete, so other processes know them, also after a restart. All
-values are from closed lists, so an error that repeats a client's text can only choose among them.
-After `EXPIRES`, the options are sent again, because a server may have been upgraded.
+Adapters learn them from errors. Once the server accepted the changed request and the reply was
+complete, a turn stores them (`stored_options`), so other processes know them, also after a restart.
+All values are from closed lists, so an error that repeats a client's text can only choose among
+them. After `EXPIRES`, the options are sent again, because a server may have been upgraded.
 """
 
 import time
@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from django.db import transaction
-from django.utils import timezone
-
 from chats.providers.call_ids import ID_FORMS
 from chats.providers.output_limits import MODEL_LIMITS
 from chats.providers.refused_fields import HINTS
 from chats.providers.required_fields import FILLS
-from contextpolicy.models import ModelSpec
 
 Options = Mapping[str, Any]
 Learned = TypeVar("Learned")
@@ -51,11 +47,6 @@ class LearnedHere(Generic[Learned]):
         self._found[model] = learned, time.monotonic()
 
 
-def get_learned_options(model: ModelSpec) -> Options:
-    """Return the valid options that are stored with a model; empty if there are none."""
-    return select_valid_options(model.learned_options, now=timezone.now())
-
-
 def select_valid_options(stored: Options, *, now: datetime) -> Options:
     """Return the stored options that adapters know. Empty if they have expired."""
     learned_at = stored.get(LEARNED_AT)
@@ -65,17 +56,3 @@ def select_valid_options(stored: Options, *, now: datetime) -> Options:
     found = {name: value for name, value in found.items() if value in VALUES[name]}
     fills = [fill for fill in stored.get("fills", ()) if fill in FILLS]
     return {**found, "fills": tuple(fills), "without": HINTS & set(stored.get("without", ()))}
-
-
-@transaction.atomic
-def store_learned_options(*, model_id: int, options: Options, now: datetime) -> None:
-    """Store the options with a model. Does nothing if they are stored and have not expired."""
-    model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
-    if model is None:
-        return
-    # Other fields are names that a server chose, so they are learned again.
-    without = sorted(HINTS & set(options.get("without", ())))
-    values = {**options, "without": without, LEARNED_AT: now.isoformat()}
-    known = select_valid_options(model.learned_options, now=now)
-    if known != select_valid_options(values, now=now):
-        ModelSpec.objects.filter(pk=model_id).update(learned_options=values)

@@ -12,7 +12,7 @@ from typing import Any
 from chats.models import Branch, PromptText, Receipt, Turn
 from chats.prompt import prompt_facts
 from chats.providers.base import ProviderRequest, StateTask
-from chats.providers.learned_options import get_learned_options
+from chats.providers.stored_options import get_learned_options
 from chats.record import receipts
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json

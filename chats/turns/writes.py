@@ -18,7 +18,7 @@ from chats.models import Branch, Chat, Message, Receipt, ToolStep, Turn
 from chats.prompt import calibration
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.providers import learned_options
+from chats.providers import stored_options
 from chats.record import locking, messages, reply_logprobs
 from chats.turns import (
     breaker,
@@ -208,7 +208,7 @@ def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: 
         # Last: these lock the model row until commit.
         calibrate_from_usage(turn=turn, ending=ending)
         if ending.learned and turn.model_id is not None:
-            learned_options.store_learned_options(
+            stored_options.store_learned_options(
                 model_id=turn.model_id, options=ending.learned, now=now
             )
         failpoint("before_commit_reply")

@@ -35,6 +35,7 @@ SILENT = {
     "seed_demo_model": "what every new instance has",
     "seed_roles": "what every new instance has",
     "store_file_changes": "save_skill, its only caller, writes the event",
+    "store_learned_options": "the model server is the source of the values",
     "update_last_use": "its callers write an event for the first use of a day",
 }
 

@@ -19,7 +19,7 @@ from pytest_django import Settings
 from chats.ground import broker_facts, heartbeats, queues
 from chats.ground.secrets import encrypt
 from chats.models import ProviderAccount
-from project.operations import doctor
+from project.operations import doctor, file_members
 from tests.fakes.fake_server import FakeServer
 from tests.faults.harness import new_folder
 from tests.faults.stores import Broker
@@ -144,8 +144,8 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert levels(examine("--offline")[0], "disk") == {level}
 
 
-def test_data_that_a_failed_restore_left(settings: Settings, tmp_path: Path) -> None:
-    settings.DATA_DIR = tmp_path
+def test_data_that_a_failed_restore_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(file_members, "get_files_folder", lambda: tmp_path / "files")
     found, _ = examine("--offline")
     assert levels(found, "restores") == {doctor.OK}
     (tmp_path / "files.before-restore.2").mkdir()

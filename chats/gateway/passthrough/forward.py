@@ -30,7 +30,7 @@ from chats.prompt import model_choice
 from chats.providers import registry
 from chats.providers.base import PrefillStyle, ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
-from chats.providers.learned_options import get_learned_options
+from chats.providers.stored_options import get_learned_options
 from chats.record import images
 from chats.streams import connection
 from contextpolicy.engine.messages.messages import (

@@ -145,7 +145,9 @@ def load_branch_under_policy(
         return BranchUnderPolicy(branch, cover, locks, "", None, facts, turns)
     cover, outlook = (
         build_policy_coverage(branch, choice=choice),
-        find_branch_outlook(branch, choice=choice),
+        find_branch_outlook(
+            branch, choice=choice, publishes=facts.making == Compaction.Status.PREPARED
+        ),
     )
     return BranchUnderPolicy(branch, cover, locks, choice.effective.label, outlook, facts, turns)
 
@@ -158,14 +160,21 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
     )
 
 
-def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
+def find_branch_outlook(
+    branch: Branch, *, choice: model_choice.ChosenModel, publishes: bool
+) -> Outlook | None:
     """Compose the next prompt of a branch; None if it would be refused.
 
     Also None if a flag changed between the queries. The next poll then shows the change.
+    `publishes`: whether the branch has a summary that the prompt may publish.
     """
     try:
         return compose_next_prompt(
-            branch, choice=choice, now=timezone.now(), counter=get_page_counter()
+            branch,
+            choice=choice,
+            now=timezone.now(),
+            counter=get_page_counter(),
+            publishes=publishes,
         )
     except (composition.PromptRefused, model_choice.ModelNotAllowed, PartitionError):
         return None

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from chats.actions import organising
 from chats.actions.branching import choose_branch, edit_message
 from chats.memory.search import archive
-from chats.models import Branch, Chat, Folder, Message
+from chats.models import Chat, Folder, Message
 from chats.providers.base import Finished, TextDelta
 from tests.support.retrieved_context import Elsewhere, Say, find_retrieved_context
 
@@ -64,7 +64,7 @@ def test_only_the_version_that_a_chat_shows_is_sent(
     first = Message.objects.get(branch__chat=other, role="user")
     edited = edit_message(user=alice, message=first, text=CORRECTED, now=now)
     work(edited.turn, [TextDelta("Noted."), Finished("stop")])
-    old, new = Branch.objects.filter(chat=other).order_by("created_at", "fork_seq", "pk")
+    old, new = first.branch, edited.turn.branch
     archive.index_branch(new)
     govern_references()
     found = find_retrieved_context(say(chat, ASKED))

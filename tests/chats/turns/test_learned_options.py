@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from chats.models import Chat, ProviderAccount
 from chats.prompt.model_choice import get_model_account
-from chats.providers import learned_options
+from chats.providers import learned_options, stored_options
 from chats.providers.accounts import save_provider_account
 from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec
@@ -138,7 +138,7 @@ def test_only_known_values_are_used(
 
 def test_only_known_hints_are_stored_as_refused(demo_model: ModelSpec, now: datetime) -> None:
     refused = {"without": frozenset({"prompt_cache_key", "channel"})}
-    learned_options.store_learned_options(model_id=demo_model.pk, options=refused, now=now)
+    stored_options.store_learned_options(model_id=demo_model.pk, options=refused, now=now)
     demo_model.refresh_from_db()
     assert demo_model.learned_options["without"] == ["prompt_cache_key"]
     found = learned_options.select_valid_options(demo_model.learned_options, now=now)
