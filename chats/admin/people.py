@@ -22,6 +22,7 @@ from chats.admin.reauthentication import FreshSignInAdmin, is_recently_confirmed
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound
 from chats.people import accounts, invitations, keys, sessions
+from chats.record import quotas
 from contextpolicy import roles
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -85,7 +86,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     )
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
     list_filter = ("is_active", "groups")
-    readonly_fields = ("last_login", "date_joined", "is_staff")
+    readonly_fields = ("last_login", "date_joined", "is_staff", "usage")
 
     def get_urls(self) -> list[URLPattern]:
         page = self.admin_site.admin_view(self.invite)
@@ -153,8 +154,19 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             (None, {"fields": ["username", "password"]}),
             (gettext("Personal info"), {"fields": ["first_name", "last_name", "email"]}),
             (gettext("Roles and groups"), {"fields": access}),
+            (gettext("Usage"), {"fields": ["usage"]}),
             (gettext("Dates"), {"fields": ["last_login", "date_joined"]}),
         ]
+
+    @admin.display(description=gettext_lazy("counted towards limits"))
+    def usage(self, obj: User) -> str:
+        """Return what counts towards the limits of the user's policies."""
+        used = quotas.load_used_quota(obj.pk, now=timezone.now())
+        sentence = gettext("{today:,} tokens today, {month:,} this month (UTC)").format(
+            today=used.today, month=used.month
+        )
+        costs = [f"{cost:.2f} {currency}".strip() for currency, cost in used.costs.items() if cost]
+        return join_items([sentence, *costs])
 
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any

@@ -64,7 +64,7 @@ from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice, turn_question
 from chats.prompt.policy_explanation import NotThere
 from chats.prompt.sent_request import RequestNotWhole
-from chats.record import audit_access, message_text, passthrough_requests
+from chats.record import audit_access, message_text, passthrough_requests, quotas
 from chats.record.holds import UnderHold
 from chats.simulation import evaluating, trial
 from chats.simulation.radius import RadiusOver
@@ -164,6 +164,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         controls.NoSummaries,
         controls.FocusTooLong,
         controls.UnknownSummariser,
+        quotas.QuotaExceeded,
         UNSTORABLE,
     ),
     "chats_compactions_redo": (*SUMMARY, undo.NothingToRedo),
@@ -181,6 +182,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         controls.NoSummaries,
         controls.FocusTooLong,
         controls.UnknownSummariser,
+        quotas.QuotaExceeded,
         UNSTORABLE,
     ),
     "chats_compactions_revise": (

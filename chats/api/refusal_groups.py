@@ -15,7 +15,7 @@ from chats.memory.preferences import memory_settings, preference_texts, preferen
 from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import file_check, model_choice, turn_question
 from chats.prompt.next_context import TeamRepliesHere
-from chats.record import audit_access, message_text
+from chats.record import audit_access, message_text, quotas
 from chats.record.holds import UnderHold
 from chats.record.states import StateChanged
 from chats.teams import conversation
@@ -55,6 +55,7 @@ QUEUED = (
     start.ChatFull,
     start.TooManyTurns,
     start.TooManyTurnsOfKey,
+    quotas.QuotaExceeded,
     MOST_MESSAGES,
 )
 REPLY = (*MODEL, model_choice.ModelUnavailable, *QUEUED)

@@ -29,6 +29,7 @@ from chats.record import (
     kept_texts,
     outbox,
     passthrough_requests,
+    quotas,
     reply_logprobs,
 )
 from chats.simulation import due
@@ -157,6 +158,8 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "passed_on_requests": lambda now: passthrough_requests.sweep_passthrough(now=now),
     "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),
     "old_requests": lambda now: (
-        idempotency.delete_expired_records(now=now) + sessions.delete_expired_sessions(now=now)
+        idempotency.delete_expired_records(now=now)
+        + sessions.delete_expired_sessions(now=now)
+        + quotas.delete_old_usage(now=now)
     ),
 }

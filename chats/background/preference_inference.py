@@ -10,7 +10,7 @@ stopped, or for which the provider was unavailable, is repeated once.
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
 from django.db import transaction
@@ -34,7 +34,7 @@ from chats.prompt import follow_ups
 from chats.prompt.model_choice import ChosenModel
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.record import history, locking
+from chats.record import history, locking, quotas
 from chats.turns import side_calls
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.note_preferences import can_save_preferences
@@ -67,6 +67,7 @@ class ReadingCall:
     receipt_id: uuid.UUID
     request: ProviderRequest
     account: Account
+    meter: quotas.QuotaMeter | None
 
 
 def read_chat(
@@ -155,7 +156,13 @@ def prepare_inference_call(
         },
     )
     ids = [message.pk for message in said]
-    return ReadingCall(row, to, ids, receipt.pk, prompt.request, account)
+    meter = quotas.build_quota_meter(
+        owner_id=chat.owner_id,
+        values=choice.values,
+        prices=model.prices,
+        estimate=prompt.tokens,
+    )
+    return ReadingCall(row, to, ids, receipt.pk, prompt.request, account, meter)
 
 
 def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
@@ -331,7 +338,7 @@ def finish_inference_call(
     mine = lease.select_row().filter(receipt=call.receipt_id)
     if not mine.exists():
         return
-    close_call(receipt_id=call.receipt_id, ending=ending, now=now)
+    close_call(receipt_id=call.receipt_id, ending=replace(ending, meter=call.meter), now=now)
     if is_ending_retryable(ending) and call.reading.tries < inference_queue.MOST_TRIES:
         inference_queue.release_chat_reading(call.reading, due_at=now + inference_queue.REST)
         return

@@ -9,7 +9,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -22,7 +22,7 @@ from chats.memory.search.words import extract_question_stems
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.record import history, locking
+from chats.record import history, locking, quotas
 from chats.turns import side_calls
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.derived_titles import get_title_text, is_derived_title
@@ -90,6 +90,7 @@ class TitleCall:
     receipt_id: uuid.UUID
     request: ProviderRequest
     account: Account
+    meter: quotas.QuotaMeter | None
 
 
 def write_title(
@@ -168,7 +169,20 @@ def prepare_title_call(
         },
     )
     text = "\n".join(engine.extract_message_text(message) for message in read)
-    return TitleCall(branch.chat_id, branch.chat.title, text, receipt.pk, prompt.request, account)
+    return TitleCall(
+        branch.chat_id,
+        branch.chat.title,
+        text,
+        receipt.pk,
+        prompt.request,
+        account,
+        quotas.build_quota_meter(
+            owner_id=branch.chat.owner_id,
+            values=choice.values,
+            prices=model.prices,
+            estimate=prompt.tokens,
+        ),
+    )
 
 
 def load_opening_messages(branch: Branch) -> list[Message]:
@@ -262,7 +276,7 @@ def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: d
         chat = locking.lock_chat(call.chat_id)
     except Chat.DoesNotExist:
         return
-    close_call(receipt_id=call.receipt_id, ending=ending, now=now)
+    close_call(receipt_id=call.receipt_id, ending=replace(ending, meter=call.meter), now=now)
     is_erased = Receipt.objects.filter(pk=call.receipt_id, erased_at__isnull=False).exists()
     if not title or chat.title != call.before or chat.deleted_at or is_erased:
         return

@@ -161,7 +161,10 @@ def run_summary_attempt(
         try:
             failpoint("before_summary")
             performed = perform_compaction(
-                claimed, counter=counter, renew=partial(publish.renew_claim, claimed)
+                claimed,
+                counter=counter,
+                renew=partial(publish.renew_claim, claimed),
+                count=partial(publish.count_summary_call, claimed, clock),
             )
             failpoint("after_summary")
         except LeaseLost:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -52,6 +52,9 @@ SHORTEST_CUT = 100
 # A function that is called with a prompt before it is sent, and with the record of all requests so
 # far. It records the call and renews the claim, or raises `LeaseLost`.
 Renew = Callable[[str, CallRecord], None]
+# A function that is called after each request, with the reported usage and the size of the prompt
+# in local tokens. It counts the call towards the quotas of the chat's owner.
+Count = Callable[[Mapping[str, int], int], None]
 
 
 @dataclass(slots=True)
@@ -91,14 +94,20 @@ class Performed:
     cost: Decimal | None = None
 
 
-def perform_compaction(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
+def perform_compaction(
+    claimed: Claimed,
+    *,
+    counter: TokenCounter,
+    renew: Renew,
+    count: Count = lambda _usage, _estimate: None,
+) -> Performed:
     """Write and check a summary. Raises the errors of `Calls.ask`."""
     begun = time.monotonic()
     if claimed.summariser is None:
         with alone:
             written = write_extractive_summary(claimed, counter=counter)
     else:
-        calls = Calls(claimed, spec=claimed.summariser, renew=renew, counter=counter)
+        calls = Calls(claimed, spec=claimed.summariser, renew=renew, count=count, counter=counter)
         written = calls.summarise()
     with alone:
         return assess_summary(claimed, written, begun=begun, counter=counter)
@@ -214,12 +223,19 @@ class Calls:
     """The model calls of one summary: a single call, or several whose results are merged."""
 
     def __init__(
-        self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter
+        self,
+        claimed: Claimed,
+        *,
+        spec: ModelSpec,
+        renew: Renew,
+        count: Count,
+        counter: TokenCounter,
     ) -> None:
         self.claimed = claimed
         self.counter = counter
         self.spec = spec
         self.renew = renew
+        self.count = count
         self.usage: dict[str, int] = {}
         self.is_unreported = False
         self.bodies: list[str] = []
@@ -329,6 +345,7 @@ class Calls:
         written = running_summaries.here.wait_for(
             call_summariser(request, account=account), token=self.claimed.lease.token
         )
+        self.count(written.usage, taken - most)
         self.is_unreported |= costs.parse_reported_usage(written.usage) is None
         written.is_unreported = self.is_unreported
         for name, tokens in written.usage.items():

@@ -1,6 +1,7 @@
 """Stores a finished summary, and publishes it by compare-and-swap."""
 
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,7 @@ from chats.memory.preferences import inference_queue
 from chats.models import Branch, Compaction
 from chats.prompt import moved_skills, prepared_summary, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
+from chats.record import quotas
 from chats.record.locking import lock_branch
 from contextpolicy.engine.policy.budget import (
     compute_low_mark,
@@ -168,6 +170,23 @@ def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
     calls = claimed.lease.select_row().values_list("calls", flat=True).first() or []
     booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]
     claimed.lease.renew(calls=booked, made_of=record.as_stored())
+
+
+def count_summary_call(
+    claimed: Claimed, clock: Callable[[], datetime], usage: Mapping[str, int], estimate: int
+) -> None:
+    """Count an answered call of the summariser towards the quotas of the chat's owner.
+
+    `estimate`: the size of its prompt in local tokens.
+    """
+    meter = claimed.summariser and quotas.build_quota_meter(
+        owner_id=claimed.row.branch.chat.owner_id,
+        values=claimed.values,
+        prices=claimed.summariser.prices,
+        estimate=estimate,
+    )
+    if meter:
+        quotas.add_usage(meter, usage=usage, is_answered=True, now=clock())
 
 
 @transaction.atomic

@@ -17,7 +17,7 @@ from chats.gateway.store_items import ItemSource, check_chat_room, store_items
 from chats.ground import queue
 from chats.models import Chat, GatewayNode, Message, Turn
 from chats.prompt import model_choice, turn_question
-from chats.record import history, messages
+from chats.record import history, messages, quotas
 from chats.turns.events import record_turn_started
 from chats.turns.start import (
     TooManyTurnsOfKey,
@@ -37,13 +37,13 @@ def accept_request(
 ) -> Placed:
     """Store the new messages and queue the turn. The caller has locked the chat.
 
-    Runs in the caller's transaction. Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of
+    Runs in the caller's transaction. Raises the refusals of `check_request_limits`,
     `apply_requested_model`, `store_items` and `find_latest_question`.
     """
     branch = place.branch
     branch.chat = chat
     choice = apply_requested_model(chat, sent=sent)
-    check_request_limits(sent, request, place)
+    check_request_limits(sent, request, place, choice=choice, now=now)
     rows, completed = store_items(
         request.items[place.shared :],
         source=ItemSource(sent.user, sent.conversation, choice, sent.field),
@@ -108,9 +108,22 @@ def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel
     return choice
 
 
-def check_request_limits(sent: Sent, request: Request, place: Placement) -> None:
-    """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
+def check_request_limits(
+    sent: Sent,
+    request: Request,
+    place: Placement,
+    *,
+    choice: model_choice.ChosenModel,
+    now: datetime,
+) -> None:
+    """Raise `ChatFull`, `quotas.QuotaExceeded` or `TooManyTurnsOfKey` if a limit is reached.
+
+    The caller has locked the user.
+    """
     check_chat_room(place.branch, number=len(request.items) - place.shared)
+    quotas.check_policy_quota(
+        owner_id=sent.user.pk, values=choice.values, prices=choice.model.prices, now=now
+    )
     limit = settings.GATEWAY_TURNS_PER_KEY
     unfinished = statements.UNFINISHED_OF_KEY.tuples(key=sent.api_key.pk)
     if sum(number for (number,) in unfinished) >= limit:

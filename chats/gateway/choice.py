@@ -18,6 +18,7 @@ from chats.prompt import model_choice
 from chats.record import access
 from contextpolicy import resolution
 from contextpolicy.engine.policy.budget import compute_prompt_limit
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 POLICY, CHAT = "policy:", "chat:"
@@ -75,8 +76,8 @@ def find_hosted_types(name: str, *, user: User) -> frozenset[str]:
     return model.hosted_types if model else frozenset()
 
 
-def find_embedding_model(name: str, *, user: User) -> ModelSpec:
-    """Return the embedding model with this name.
+def find_embedding_model(name: str, *, user: User) -> tuple[ModelSpec, PolicyValues]:
+    """Return the embedding model with this name, and the values of the user's policy.
 
     Raises `ModelNotFound`, `MakesNoEmbeddings`, `PolicyRefused` and `ModelNotAllowed`.
     """
@@ -91,10 +92,11 @@ def find_embedding_model(name: str, *, user: User) -> ModelSpec:
             raise MakesNoEmbeddings(model=name)
         raise ModelNotFound(model=name)
     effective = model_choice.resolve_effective_policy(chat=Chat(owner_id=user.pk), model=None)
-    allowed = resolution.load_policy_values(effective).allowed_models
+    values = resolution.load_policy_values(effective)
+    allowed = values.allowed_models
     if allowed is not None and spec.slug not in allowed:
         raise model_choice.ModelNotAllowed(policy=effective.label, model=str(spec))
-    return spec
+    return spec, values
 
 
 def find_named_chat(name: str, *, user: User) -> Chat:
@@ -212,7 +214,7 @@ def find_model_entry(name: str, *, user: User, policy: ContextPolicy | None) -> 
         if meant.model is not None and meant.model.slug in entries:
             return replace(entries[meant.model.slug], name=name)
     try:
-        spec = find_embedding_model(name, user=user)
+        spec, _ = find_embedding_model(name, user=user)
     except (MakesNoEmbeddings, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
         raise ModelNotFound(model=name) from None
     return ListedModel(name, spec.window, spec.provider)
@@ -223,7 +225,7 @@ def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
     entries = []
     for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
         with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
-            spec = find_embedding_model(slug, user=user)
+            spec, _ = find_embedding_model(slug, user=user)
             entries.append(ListedModel(spec.slug, spec.window, spec.provider))
     return entries
 

@@ -28,14 +28,18 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Return embeddings from a provider. The call is recorded, but its input is not stored.
 
     Raises the errors of parsing the body and choosing the model, `InvalidRequest`,
-    `ModelUnavailable` and `TooManyPassthroughRequests`.
+    `ModelUnavailable`, `TooManyPassthroughRequests` and `quotas.QuotaExceeded`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     name = body.parse_model_name(sent)
     check_embedding_request(sent)
-    model = choice.find_embedding_model(name, user=key.owner)
+    model, values = choice.find_embedding_model(name, user=key.owner)
     call = provider_call.begin_direct_call(
-        key=key, model=model, kind=PassedOn.Kind.EMBEDDINGS, why=PassedOn.Why.KIND
+        key=key,
+        model=model,
+        values=values,
+        kind=PassedOn.Kind.EMBEDDINGS,
+        why=PassedOn.Why.KIND,
     )
     asked = {
         **parameters.select_provider_fields(sent, allowed=parameters.EMBEDDINGS),

@@ -35,6 +35,7 @@ FAILURES = {
     "tools_unsupported": (400, "tools_unsupported"),
     "message_erased": (409, "message_erased"),
     "message_excluded": (409, "message_excluded"),
+    "quota_exceeded": (402, "quota_exceeded"),
     "provider_rate_limited": (429, "rate_limit_exceeded"),
     "model_not_allowed": (403, "model_not_allowed"),
     "files_not_allowed_for_model": (403, "files_not_allowed_for_model"),

@@ -31,6 +31,7 @@ from chats.models.memory import (
 )
 from chats.models.people import AccountSettings, ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
+from chats.models.quotas import QuotaUsage
 from chats.models.retention import KeptText, PendingErasure, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
@@ -78,6 +79,7 @@ __all__ = [
     "PreferenceReading",
     "PromptText",
     "ProviderAccount",
+    "QuotaUsage",
     "Receipt",
     "Rendering",
     "ReplyLogprobs",

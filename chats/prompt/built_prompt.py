@@ -16,7 +16,7 @@ from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.providers.stored_options import get_learned_options
-from chats.record import images, receipts
+from chats.record import images, quotas, receipts
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, is_compressed
 from contextpolicy.engine.compose.compaction_need import CompactionNeed, assess_compaction_need
 from contextpolicy.engine.history.tool_rules import get_file_part_limit
@@ -75,6 +75,8 @@ class Prompt:
     offers_files: bool = False
     # The texts about the owner in the prompt.
     about: SentAboutPerson | None = None
+    # How the call counts towards the quotas of its policy. None: it has no quotas.
+    meter: quotas.QuotaMeter | None = None
     # The skills that tool calls of the prompt can load.
     skills: SkillFacts = field(default_factory=SkillFacts)
 
@@ -177,6 +179,12 @@ def build_prompt(
         ),
         offers_search=tools.has_search(given.tools),
         offers_files=tools.has_file_read(given.tools),
+        meter=quotas.build_quota_meter(
+            owner_id=branch.chat.owner_id,
+            values=values,
+            prices=choice.model.prices,
+            estimate=assembled.prompt_tokens,
+        ),
         skills=SkillFacts(
             tuple(values.skills), frozenset(loaded), part_limit=get_file_part_limit(values)
         ),

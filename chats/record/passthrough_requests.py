@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import databases
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn, SkippedRow
+from chats.record import quotas
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
@@ -24,6 +25,8 @@ GRACE = timedelta(minutes=1)
 TRIED = "summary.tried"
 # The token counts in the ledger event.
 USAGE_FIELDS = ("input", "output", "cached", "written")
+# The outcomes of calls that the provider answered.
+ANSWERED = ("ok", "stopped")
 
 
 class TooManyPassthroughRequests(Refusal):
@@ -59,14 +62,26 @@ class Ended:
 
 
 def start_passthrough(
-    *, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime
+    *,
+    key: ApiKey,
+    model: ModelSpec,
+    kind: str,
+    why: str,
+    now: datetime,
+    meter: quotas.QuotaMeter | None = None,
 ) -> PassedOn:
-    """Store a pass-through request before it is sent. Raises `TooManyPassthroughRequests`."""
+    """Store a pass-through request before it is sent.
+
+    Raises `TooManyPassthroughRequests` and `quotas.QuotaExceeded`.
+    """
     limit = settings.GATEWAY_TURNS_PER_KEY
     open_rows = PassedOn.objects.filter(
         api_key=key, outcome="open", created_at__gt=now - get_longest_call()
     )
     with transaction.atomic():
+        if meter:
+            User.objects.select_for_update(no_key=True).get(pk=meter.owner_id)
+            quotas.check_usage_quota(meter, now=now)
         # Parallel requests of the key count each other.
         ApiKey.objects.select_for_update(of=("self",), no_key=True).get(pk=key.pk)
         if open_rows.count() >= limit:
@@ -100,8 +115,13 @@ def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> Pass
         )
 
 
-def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
-    """Store the end of a call, at most once, and record it in the ledger."""
+def finish_passthrough(
+    row: PassedOn, ended: Ended, *, now: datetime, meter: quotas.QuotaMeter | None = None
+) -> None:
+    """Store the end of a call, at most once, and record it in the ledger.
+
+    `meter`: how the call counts towards the quotas of the key's owner.
+    """
     with transaction.atomic():
         changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
             outcome=ended.outcome,
@@ -111,6 +131,9 @@ def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
         )
         if not changed:
             return
+        if meter:
+            is_answered = ended.outcome in ANSWERED
+            quotas.add_usage(meter, usage=ended.usage, is_answered=is_answered, now=now)
         data = {
             "model": row.model_slug,
             "outcome": ended.outcome,

@@ -81,6 +81,11 @@ class GroupUsage:
     summary_cost: Decimal | None = Decimal()
     currency: str = ""
 
+    @property
+    def summary_tokens(self) -> int:
+        """Number of input and output tokens of the summaries."""
+        return self.summary_input + self.summary_output
+
 
 def sum_person_usage(
     *, owner: AbstractBaseUser, since: datetime, until: datetime, by: str

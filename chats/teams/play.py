@@ -30,7 +30,7 @@ def continue_round(
     chat = lock_chat_for_writing(chat.pk)
     branch = get_active_branch(chat)
     branch.chat = chat
-    check_turn_limits(user=user, chat=chat, api_key=api_key)
+    check_turn_limits(user=user, chat=chat, api_key=api_key, choice=None, now=now)
     actor = f"user:{user.pk}"
     return round_again.resume_round(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
 

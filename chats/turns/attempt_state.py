@@ -139,6 +139,7 @@ class AttemptState:
             error_sentence=sentence,
             follow_ups=self.prompt.follow_ups if self.prompt else NO_FOLLOW_UPS,
             estimate=self.prompt.estimate if self.prompt else PromptEstimate(),
+            meter=self.prompt.meter if self.prompt else None,
         )
 
     def get_unsaved_text(self) -> Partial | None:

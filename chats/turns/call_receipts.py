@@ -9,7 +9,7 @@ from django.db import transaction
 from chats.models import Branch, Chat, PromptText, Receipt, Turn
 from chats.prompt import person, turn_question
 from chats.prompt.built_prompt import Prompt, SentAboutPerson
-from chats.record import receipts, zones
+from chats.record import quotas, receipts, zones
 from chats.turns import statements
 from chats.turns.lease import (
     Lease,
@@ -41,7 +41,7 @@ def create_receipt(
     Also stores the effective policy with the turn. The turn's first call records an event if the
     context was compressed. Safe to repeat after a commit with unknown outcome: the id of an
     existing receipt is returned. `is_first_asking` skips this lookup, because no receipt can exist
-    yet. Raises `PromptOutdated`.
+    yet. Raises `PromptOutdated` and `quotas.QuotaExceeded`.
     """
     if prompt.offers_files and not turn.branch.chat.has_cut_files:
         # Lock order: chats before persons and branches.
@@ -49,6 +49,9 @@ def create_receipt(
         turn.branch.chat.has_cut_files = True
     if prompt.about:
         check_texts_about_person(prompt.about, turn=turn)
+    if prompt.meter:
+        statements.PERSON_LOCK.hold(owner=prompt.meter.owner_id)
+        quotas.check_usage_quota(prompt.meter, now=now, turn=turn)
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
@@ -119,12 +122,19 @@ def store_receipt(
     return receipt
 
 
+@transaction.atomic(savepoint=False)
 def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> None:
-    """Complete a receipt with the call's outcome. Does nothing if it is already complete."""
+    """Complete a receipt with the call's outcome. Does nothing if it is already complete.
+
+    Counts the call towards its user's quotas.
+    """
     completed = {
         "outcome": ending.outcome,
         "usage": dict(ending.usage),
         "error_code": ending.error_code,
         "finished_at": now,
     }
-    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
+    closed = statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
+    if closed and ending.meter:
+        is_answered = ending.outcome != Receipt.Outcome.FAILED
+        quotas.add_usage(ending.meter, usage=ending.usage, is_answered=is_answered, now=now)

@@ -187,7 +187,7 @@ def create_turn(
     """
     choice = model_choice.choose_chat_model(chat=chat, agent=cause.get("agent"))
     model_choice.get_available_account(choice.model)
-    check_turn_limits(user=user, chat=chat, api_key=api_key)
+    check_turn_limits(user=user, chat=chat, api_key=api_key, choice=choice, now=now)
     new = Turn.objects.create(
         branch_id=branch_id,
         accepted=messages.increment_accepted_count(chat=chat),

@@ -22,7 +22,7 @@ from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
-from chats.record import message_text, messages
+from chats.record import message_text, messages, quotas
 from chats.record.idempotency import IdempotentRequest
 from chats.record.images import Bytes
 from chats.record.locking import lock_chat_for_writing
@@ -226,7 +226,7 @@ def store_message(
     team.
     """
     branch = get_active_branch(chat)
-    check_turn_limits(user=user, chat=chat, api_key=api_key)
+    check_turn_limits(user=user, chat=chat, api_key=api_key, choice=choice, now=now)
     attach.lock_attached_files(files)
     attach.check_attached_images(files, owner_id=user.pk)
     actor = f"user:{user.pk}"
@@ -288,8 +288,18 @@ def get_active_branch(chat: Chat) -> Branch:
     return chat.active_branch
 
 
-def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
-    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit. The caller has locked the chat.
+def check_turn_limits(
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    api_key: ApiKey | None,
+    choice: model_choice.ChosenModel | None,
+    now: datetime,
+) -> None:
+    """Raise a refusal if a limit is reached. The caller has locked the chat.
+
+    `choice`: None if only the worker knows the model; it then checks the quotas before its calls.
+    Raises `ChatFull`, `ChatBusy`, `TooManyTurns` and `quotas.QuotaExceeded`.
 
     Replies of a user and of each API key are counted separately, so a client cannot block its
     owner.
@@ -304,6 +314,10 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
     # Locked after the chat, as everywhere. Without this lock, concurrent requests in two chats of
     # one user would not count each other's turns.
     statements.PERSON_LOCK.hold(owner=user.pk)
+    if choice is not None:
+        quotas.check_policy_quota(
+            owner_id=chat.owner_id, values=choice.values, prices=choice.model.prices, now=now
+        )
     if api_key is not None:
         others = statements.BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)
         if len(others) >= settings.TURNS_PER_KEY:

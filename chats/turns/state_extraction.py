@@ -23,7 +23,7 @@ from chats.prompt import model_choice, prompt_facts
 from chats.providers.base import Provider, ProviderRequest
 from chats.providers.collector import discard_piece
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.record import locking, states
+from chats.record import locking, quotas, states
 from chats.turns import breaker, side_calls, state_prompt
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.calling import ModelCall
@@ -54,6 +54,7 @@ class Extraction:
     base: ChatState | None
     to_seq: int
     schema: Mapping[str, Any]
+    meter: quotas.QuotaMeter | None
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -99,6 +100,12 @@ def begin_extraction(
         base=base,
         to_seq=prompt.to_seq,
         schema=choice.values.state_schema,
+        meter=quotas.build_quota_meter(
+            owner_id=branch.chat.owner_id,
+            values=choice.values,
+            prices=model.prices,
+            estimate=prompt.tokens,
+        ),
     )
 
 
@@ -169,6 +176,7 @@ def finish_extraction(
         body_sha256=call.body_sha256,
         finish=Message.Finish.STOPPED if stopped else Message.Finish.STOP,
         error_code="" if stopped else code,
+        meter=extraction.meter,
     )
     close_call(receipt_id=extraction.receipt_id, ending=ending, now=now)
     record_extraction(extraction, turn=turn, row=row, code=code, now=now)

@@ -13,7 +13,7 @@ from chats.models import Message, Receipt, Turn
 from chats.prompt.calibration import PromptEstimate
 from chats.prompt.follow_ups import NO_FOLLOW_UPS, FollowUps
 from chats.providers.logprobs import TokenLog
-from chats.record import receipts
+from chats.record import quotas, receipts
 from chats.record.images import Bytes
 from chats.record.message_commitments import build_stored_data, list_turn_replies
 
@@ -48,6 +48,8 @@ class StepResult:
     # Log probabilities of the text, if the client asked for them.
     token_log: TokenLog | None = None
     estimate: PromptEstimate = field(default_factory=PromptEstimate)
+    # How the call counts towards the quotas of its policy.
+    meter: quotas.QuotaMeter | None = None
 
     @property
     def outcome(self) -> str:

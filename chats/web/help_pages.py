@@ -72,6 +72,7 @@ HELP_OF_PAGES = {
     "exchange-import": "import-export",
     "import": "import-export",
     "chat-export": "import-export#export",
+    "usage": "policies#limits-on-usage",
     "readings": "audit#read-a-prompt-of-another-user",
     "api-keys": "api#scopes",
     "webhooks": "webhooks",

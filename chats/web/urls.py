@@ -18,7 +18,16 @@ from chats.web import (
     system_text,
     teams,
 )
-from chats.web.account import api_keys, exchange, imports, memory, readings, skills, webhooks
+from chats.web.account import (
+    api_keys,
+    exchange,
+    imports,
+    memory,
+    readings,
+    skills,
+    usage,
+    webhooks,
+)
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
@@ -169,6 +178,7 @@ urlpatterns = [
     path(IMPORT + "delete", imports.import_delete, name="import-delete"),
     path("settings/exchange/everything", exchange.exchange_everything, name="exchange-everything"),
     path("settings/readings/", readings.access_log, name="readings"),
+    path("settings/usage/", usage.usage_page, name="usage"),
     path("settings/keys/", api_keys.api_keys, name="api-keys"),
     path("settings/keys/<uuid:key_id>/revoke", api_keys.api_key_revoke, name="api-key-revoke"),
     path("settings/webhooks/", webhooks.webhooks, name="webhooks"),

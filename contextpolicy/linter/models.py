@@ -41,6 +41,7 @@ def find_model_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
     for model in models:
         yield from _window(values, model, tried[model.slug], large=large)
         yield from _longest_reply(values, model)
+    yield from _costs_that_do_not_count(values, models)
     if values.strategy == "simple" and values.window_size is not None:
         yield _slides(values, models)
     if values.strategy == "dynamic_summary" and values.summarization_model:
@@ -48,6 +49,35 @@ def find_model_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
         if summariser is not None:
             yield from _summariser(values, summariser)
             yield from _summariser_without_files(values, summariser)
+
+
+def _costs_that_do_not_count(
+    values: PolicyValues, models: Sequence[ModelSpec]
+) -> Iterator[PolicyWarning]:
+    """Warn about models whose calls a limit on the cost does not count."""
+    if values.cost_per_month is None:
+        return
+    free = [model for model in models if model.input_price is None or model.output_price is None]
+    if free:
+        yield PolicyWarning(
+            "cost_without_price",
+            "cost_per_month",
+            gettext(
+                "The limit on the cost does not count calls of {models}, because a price is "
+                "missing. Enter the prices, or limit the tokens as well."
+            ).format(models=join_items(sorted(str(model) for model in free))),
+        )
+    currencies = sorted({model.currency for model in models if model not in free})
+    if len(currencies) > 1:
+        yield PolicyWarning(
+            "cost_in_currencies",
+            "cost_per_month",
+            gettext(
+                "The models have prices in several currencies ({currencies}). The limit on the "
+                "cost applies to each currency separately."
+            ).format(currencies=join_items(name or "–" for name in currencies)),
+            "note",
+        )
 
 
 def _summariser_without_files(values: PolicyValues, model: ModelSpec) -> Iterator[PolicyWarning]:

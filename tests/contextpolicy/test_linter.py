@@ -212,6 +212,9 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
 BY_A_PERSON = {
     "config_invalid",
     "config_without_strategy",
+    # Prices, and their currency.
+    "cost_in_currencies",
+    "cost_without_price",
     "headings_refused",
     "invalid_character",
     "malformed_policy",
@@ -336,6 +339,26 @@ def test_no_warning_is_without_a_fix_unless_only_a_person_can_say() -> None:
     assert len(codes) > 40
     fixed = {code for _, code, _, _ in TABLE} | ELSEWHERE
     assert codes - fixed - BY_A_PERSON == set()
+
+
+@pytest.mark.parametrize(
+    ("prices", "code"),
+    [
+        ({"input_price": None, "output_price": "1"}, "cost_without_price"),
+        ({"input_price": "1", "output_price": None}, "cost_without_price"),
+        ({"input_price": "1", "output_price": "1", "currency": "EUR"}, "cost_in_currencies"),
+        ({"input_price": "1", "output_price": "1", "currency": "USD"}, ""),
+    ],
+)
+def test_calls_that_a_limit_on_the_cost_does_not_count(
+    models: None, prices: dict[str, Any], code: str
+) -> None:
+    ModelSpec.objects.update(input_price="1", output_price="1", currency="USD")
+    ModelSpec.objects.filter(slug="tiny").update(**prices)
+    codes = {"cost_without_price", "cost_in_currencies"}
+    found = {each.code for each in lint_policy({"cost_per_month": 5})} & codes
+    assert found == ({code} if code else set())
+    assert not {each.code for each in lint_policy({})} & codes
 
 
 def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None:

@@ -9,11 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.actions.usage import load_usage_overview
 from chats.api.core.base import Endpoint
 from chats.api.core.errors import InvalidField
 from chats.api.core.inputs import Strict
 from chats.api.core.outputs import serialize_rows
-from chats.record.usage import GROUPS, sum_person_usage
+from chats.record.usage import GROUPS
 
 # Default and maximum length of the range.
 USUAL, LONGEST = timedelta(days=30), timedelta(days=366)
@@ -113,14 +114,36 @@ class UsageRowOut(serializers.Serializer[object]):
     )
 
 
+class QuotaOut(serializers.Serializer[object]):
+    """A limit of the policy for your new chats. At the limit, new messages are refused with 402
+    `quota_exceeded`.
+    """
+
+    name = serializers.CharField(
+        help_text="Policy field: `tokens_per_day`, `tokens_per_month` or `cost_per_month`."
+    )
+    used = serializers.DecimalField(
+        max_digits=24,
+        decimal_places=10,
+        help_text=(
+            "Tokens or cost that count towards the limit. Calls in progress are not included. "
+            "Calls of erased chats are."
+        ),
+    )
+    limit = serializers.IntegerField(help_text="The limit, in tokens or in `currency`.")
+    currency = serializers.CharField(help_text="Currency of a cost. Empty for tokens.")
+    resets_on = serializers.DateField(help_text="Day on which `used` becomes 0, at 00:00 UTC.")
+
+
 class UsageOut(serializers.Serializer[object]):
     """Usage in a time range, with one row per group, ordered by group.
 
-    Deleted and erased chats are not counted.
+    Deleted and erased chats are not counted in the rows.
     """
 
     since = serializers.DateTimeField(help_text="Start of the range, inclusive.")
     until = serializers.DateTimeField(help_text="End of the range, exclusive.")
+    quotas = QuotaOut(many=True, help_text="The limits of your policy. Empty: none.")
     data = UsageRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
 
@@ -141,5 +164,14 @@ class UsageViewSet(Endpoint):
         if not timedelta() < until - since <= LONGEST:
             problem = gettext_lazy("`since` must be earlier than `until`, by at most 366 days.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
-        rows = sum_person_usage(owner=self.user, since=since, until=until, by=query["by"])
-        return Response({"since": since, "until": until, "data": serialize_rows(UsageRowOut, rows)})
+        overview = load_usage_overview(
+            user=self.user, since=since, until=until, by=query["by"], now=timezone.now()
+        )
+        return Response(
+            {
+                "since": since,
+                "until": until,
+                "quotas": serialize_rows(QuotaOut, overview.quotas),
+                "data": serialize_rows(UsageRowOut, overview.rows),
+            }
+        )

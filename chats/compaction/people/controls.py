@@ -18,6 +18,7 @@ from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
+from chats.record import quotas
 from chats.record.locking import lock_chat
 from chats.record.message_text import check_characters
 from contextpolicy import ledger
@@ -86,13 +87,14 @@ def compact_now(
 
     `focus`: the details to keep. `model`: the slug of another summariser, "" for the
     extractive summary. The outcome is stored at the branch's last turn and in the ledger.
-    Raises `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the
-    errors of `model_choice.choose_chat_model`.
+    Raises `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`,
+    `quotas.QuotaExceeded`, and the errors of `model_choice.choose_chat_model`.
     """
     chat = lock_chat(chat.pk)
     branch = load_locked_active_branch(chat)
     choice = model_choice.choose_chat_model(chat=branch.chat)
     check_summary_options(choice, branch=branch, focus=focus, model=model)
+    check_summary_quota(choice, branch=branch, model=model, now=now)
     store_compaction_request(branch, user=user, now=now, focus=focus, model=model)
     return branch
 
@@ -116,6 +118,7 @@ def request_summary_rerun(
         user=user, chat=branch.chat, action="edit"
     )
     check_summary_options(choice, branch=branch, focus=focus, model=model)
+    check_summary_quota(choice, branch=branch, model=model, now=now)
     if get_active_summary(branch.active_compaction) != compaction:
         raise SummaryNotActive
     store_compaction_request(
@@ -144,6 +147,18 @@ def check_summary_options(
     is_allowed = allowed is None or model in allowed
     if not (known and is_allowed and may_get_branch(model, branch=branch, values=choice.values)):
         raise UnknownSummariser(model=model[:120])
+
+
+def check_summary_quota(
+    choice: model_choice.ChosenModel, *, branch: Branch, model: str | None, now: datetime
+) -> None:
+    """Raise `quotas.QuotaExceeded` if the request would call a model over a quota of the owner."""
+    slug = choice.values.summarization_model if model is None else model
+    spec = ModelSpec.objects.filter(slug=slug).first() if slug else None
+    if spec is not None:
+        quotas.check_policy_quota(
+            owner_id=branch.chat.owner_id, values=choice.values, prices=spec.prices, now=now
+        )
 
 
 def store_compaction_request(

@@ -71,13 +71,15 @@ def build_passthrough_response(
 ) -> HttpResponseBase:
     """Return a pass-through response, with headers that give the reason for pass-through.
 
-    Each choice is a separate call. Raises `ModelUnavailable`, `SecretUnreadable` and
-    `TooManyPassthroughRequests`.
+    Each choice is a separate call. Raises `ModelUnavailable`, `SecretUnreadable`,
+    `TooManyPassthroughRequests` and `quotas.QuotaExceeded`.
     """
     model = way.choice.model
     with transaction.atomic():
         calls = [
-            provider_call.begin_direct_call(key=sent.api_key, model=model, kind=kind, why=way.why)
+            provider_call.begin_direct_call(
+                key=sent.api_key, model=model, values=way.choice.values, kind=kind, why=way.why
+            )
             for _ in range(asked.count)
         ]
     passed = build_passthrough_request(sent, asked=asked, model=model)

@@ -23,9 +23,10 @@ from chats.models import ApiKey, PassedOn
 from chats.prompt import model_choice
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.registry import ProviderAccountValue
-from chats.record import passthrough_requests
+from chats.record import passthrough_requests, quotas
 from chats.record.passthrough_requests import Ended
 from chats.turns import breaker
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class DirectCall:
     row: PassedOn
     model: ModelSpec
     account: ProviderAccountValue
+    meter: quotas.QuotaMeter | None = None
     usage: dict[str, int] = field(default_factory=dict)
     is_over: bool = False
 
@@ -65,24 +67,28 @@ class DirectCall:
 Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 
 
-def begin_direct_call(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
-    """Store the start of a pass-through call.
+def begin_direct_call(
+    *, key: ApiKey, model: ModelSpec, values: PolicyValues, kind: str, why: str
+) -> DirectCall:
+    """Store the start of a pass-through call under a policy with `values`.
 
-    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassthroughRequests`.
+    Raises `ModelUnavailable`, `SecretUnreadable`, `TooManyPassthroughRequests` and
+    `quotas.QuotaExceeded`.
     """
     to_embed = kind == PassedOn.Kind.EMBEDDINGS
     account = model_choice.get_model_account(model, to_embed=to_embed)
+    meter = quotas.build_quota_meter(owner_id=key.owner_id, values=values, prices=model.prices)
     row = passthrough_requests.start_passthrough(
-        key=key, model=model, kind=kind, why=why, now=timezone.now()
+        key=key, model=model, kind=kind, why=why, now=timezone.now(), meter=meter
     )
-    return DirectCall(row, model, account)
+    return DirectCall(row, model, account, meter)
 
 
 def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call. If the provider rejected the API key, pause its account."""
     now = timezone.now()
     with transaction.atomic():
-        passthrough_requests.finish_passthrough(call.row, ended, now=now)
+        passthrough_requests.finish_passthrough(call.row, ended, now=now, meter=call.meter)
         breaker.trip_breaker(model=call.model, code=ended.error_code, now=now)
 
 

@@ -249,7 +249,7 @@ def test_a_message_to_a_team_and_a_plan_that_is_claimed_do_not_wait_for_each_oth
 
     def accept() -> None:
         lock_chat_for_writing(busy_chat.pk)
-        check_turn_limits(user=busy_chat.owner, chat=busy_chat, api_key=None)
+        check_turn_limits(user=busy_chat.owner, chat=busy_chat, api_key=None, choice=None, now=now)
 
     claimed = beside(
         lambda: claims.claim_compaction(chat_id=busy_chat.pk, counter=COUNTER, now=now),

@@ -10,6 +10,8 @@ from contextpolicy.engine.text.phrases import Phrase, gettext_noop, ngettext_noo
 
 # The share of the prompt limit for the texts of a message's files, if no policy sets it.
 FILE_PERCENT = 25
+# The largest number of tokens of a quota: ten thousand million.
+LARGEST_QUOTA = 10_000_000_000
 # The client requests that are passed through without a chat: none, those of API keys with that
 # setting, also those that ask for it, or all.
 PassthroughMode = Literal["none", "keys", "asked", "all"]
@@ -173,6 +175,45 @@ class LimitFields:
         # xgettext:no-python-format, a percent sign
         sentence=gettext_noop("A message’s files use at most {n} % of the prompt limit."),
         described_if=lambda values: values.file_percent != FILE_PERCENT,
+    )
+    # Summed over all chats and API keys of a user, see `chats.record.quotas`.
+    tokens_per_day: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Tokens per user and day"),
+        help_text=gettext_noop(
+            "Refuses new messages once a user’s model calls have used this many tokens since "
+            "midnight UTC. Prompts, replies and summaries count, in all chats and for all API keys "
+            "of the user. A reply that reaches the limit is completed."
+        ),
+        combine="min",
+        largest=LARGEST_QUOTA,
+        sentence=ngettext_noop(
+            "Each user can use {n} token per day.", "Each user can use {n} tokens per day."
+        ),
+    )
+    tokens_per_month: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Tokens per user and month"),
+        help_text=gettext_noop("The same limit for a calendar month in UTC."),
+        combine="min",
+        largest=LARGEST_QUOTA,
+        sentence=ngettext_noop(
+            "Each user can use {n} token per month.", "Each user can use {n} tokens per month."
+        ),
+    )
+    cost_per_month: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Cost per user and month"),
+        help_text=gettext_noop(
+            "Refuses new messages once a user’s model calls have cost this much in a calendar "
+            "month in UTC. The amount is in the currency of the chat’s model. Calls of models "
+            "without a price or with another currency do not count."
+        ),
+        combine="min",
+        sentence=gettext_noop("The model calls of each user cost at most {n} per month."),
     )
     temporary_chats: bool = declare(
         default=True,

@@ -1,0 +1,228 @@
+"""Quotas of policies: the tokens and the cost of a user's model calls per UTC day and month.
+
+Only calls under a policy with a quota are counted, when they end. Until then, a call counts as its
+prompt, and each unfinished turn or pass-through request as at least one token. Checks run under
+the owner's lock, so concurrent requests cannot use the same rest of a quota.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, Subquery, Sum
+from django.utils.translation import gettext_noop
+
+from chats.ground.refusals import Refusal
+from chats.models import Chat, PassedOn, QuotaUsage, Receipt, Turn
+from chats.models.turns import UNFINISHED
+from contextpolicy.engine.policy import costs
+from contextpolicy.engine.policy.policy import PolicyValues
+
+NOTHING = Decimal(0)
+# Rows older than this are no longer needed for any quota.
+KEPT = timedelta(days=62)
+
+
+class QuotaExceeded(Refusal):
+    """A quota of your policy is used up: tokens per day or month, or cost per month."""
+
+    code = "quota_exceeded"
+    status = 402
+    sentence = gettext_noop(
+        "You have reached your limit of {limit:,} tokens per day. It is reset on {date} at 00:00 "
+        "UTC. If you need more, ask an administrator."
+    )
+
+
+class MonthlyQuotaExceeded(QuotaExceeded):
+    """The tokens per month are used up."""
+
+    sentence = gettext_noop(
+        "You have reached your limit of {limit:,} tokens per month. It is reset on {date} at 00:00 "
+        "UTC. If you need more, ask an administrator."
+    )
+
+
+class CostQuotaExceeded(QuotaExceeded):
+    """The cost per month is used up."""
+
+    sentence = gettext_noop(
+        "You have reached your limit of {limit:,} {currency} per month. It is reset on {date} at "
+        "00:00 UTC. If you need more, ask an administrator."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The quotas of a policy; None: not set."""
+
+    tokens_per_day: int | None = None
+    tokens_per_month: int | None = None
+    cost_per_month: int | None = None
+
+    @classmethod
+    def of(cls, values: PolicyValues) -> "Quotas":
+        """Return the quotas of a policy."""
+        return cls(values.tokens_per_day, values.tokens_per_month, values.cost_per_month)
+
+    def __bool__(self) -> bool:
+        return (self.tokens_per_day, self.tokens_per_month, self.cost_per_month) != (None,) * 3
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaMeter:
+    """How a call is counted: its user, the quotas, the model's prices, and its prompt.
+
+    `estimate`: the prompt in local tokens, counted if the provider reports no usage.
+    """
+
+    owner_id: int
+    quotas: Quotas
+    prices: costs.Prices
+    estimate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsedQuota:
+    """What a user has used: tokens today and this month, and cost this month by currency."""
+
+    today: int = 0
+    month: int = 0
+    costs: Mapping[str, Decimal] = field(default_factory=dict)
+
+
+def build_quota_meter(
+    *, owner_id: int, values: PolicyValues, prices: costs.Prices, estimate: int = 0
+) -> QuotaMeter | None:
+    """Return the meter of a call; None if its policy sets no quota."""
+    quotas = Quotas.of(values)
+    return QuotaMeter(owner_id, quotas, prices, estimate) if quotas else None
+
+
+def check_usage_quota(meter: QuotaMeter, *, now: datetime, turn: Turn | None = None) -> None:
+    """Raise `QuotaExceeded` if a quota is used up.
+
+    Concurrent checks count each other only if the caller holds the owner's lock.
+
+    `turn`: the turn that makes the call. What it has in progress is not counted.
+    """
+    quotas, currency = meter.quotas, meter.prices.currency
+    used = load_used_quota(meter.owner_id, now=now)
+    tokens, cost = load_open_calls(meter.owner_id, turn=turn, currency=currency, now=now)
+    today = now.astimezone(UTC).date()
+    if is_used_up(used.today + tokens, quotas.tokens_per_day):
+        until = today + timedelta(days=1)
+        raise QuotaExceeded(limit=quotas.tokens_per_day, date=until.isoformat())
+    until = find_next_month(today)
+    if is_used_up(used.month + tokens, quotas.tokens_per_month):
+        raise MonthlyQuotaExceeded(limit=quotas.tokens_per_month, date=until.isoformat())
+    if is_used_up(used.costs.get(currency, NOTHING) + cost, quotas.cost_per_month):
+        raise CostQuotaExceeded(
+            limit=quotas.cost_per_month, currency=currency, date=until.isoformat()
+        )
+
+
+def check_policy_quota(
+    *, owner_id: int, values: PolicyValues, prices: costs.Prices, now: datetime
+) -> None:
+    """Raise `QuotaExceeded` if a quota of a policy is used up, see `check_usage_quota`."""
+    meter = build_quota_meter(owner_id=owner_id, values=values, prices=prices)
+    if meter:
+        check_usage_quota(meter, now=now)
+
+
+def is_used_up(used: Decimal | int, limit: int | None) -> bool:
+    return limit is not None and used >= limit
+
+
+def find_next_month(day: date) -> date:
+    """Return the first day of the month after a day."""
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def load_used_quota(owner_id: int, *, now: datetime) -> UsedQuota:
+    """Return what a user has used today and in this month (UTC), in ended calls."""
+    today = now.astimezone(UTC).date()
+    rows = (
+        QuotaUsage.objects.filter(owner=owner_id, day__gte=today.replace(day=1), day__lte=today)
+        .values_list("currency")
+        .annotate(
+            today=Sum("tokens", filter=Q(day=today), default=0),
+            month=Sum("tokens"),
+            amount=Sum("cost"),
+        )
+    )
+    found = list(rows)
+    return UsedQuota(
+        today=sum(row[1] for row in found),
+        month=sum(row[2] for row in found),
+        costs={row[0]: row[3] for row in found},
+    )
+
+
+def load_open_calls(
+    owner_id: int, *, turn: Turn | None, currency: str, now: datetime
+) -> tuple[int, Decimal]:
+    """Return the tokens of a user's calls in progress, and the cost of those in one currency.
+
+    `turn` is left out.
+    """
+    prompts = (
+        Receipt.objects.filter(turn=OuterRef("pk"), outcome=Receipt.Outcome.OPEN)
+        .order_by()
+        .values("turn")
+        .annotate(sent=Sum("prompt_tokens"))
+        .values("sent")
+    )
+    turns = Turn.objects.filter(status__in=UNFINISHED)
+    if turn is not None:
+        turns = turns.exclude(pk=turn.pk)
+    calls = (
+        turns.filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=owner_id)))
+        .annotate(sent=Subquery(prompts))
+        .values_list("sent", "model__input_price", "model__currency")
+    )
+    # Requests without a chat have no stored size.
+    tokens, cost = PassedOn.objects.filter(owner=owner_id, outcome="open").count(), NOTHING
+    for sent, price, priced_in in calls:
+        tokens += max(sent or 0, 1)
+        if priced_in == currency:
+            cost += costs.compute_token_cost(sent or 0, price) or NOTHING
+    return tokens, cost
+
+
+@transaction.atomic(savepoint=False)
+def add_usage(
+    meter: QuotaMeter, *, usage: Mapping[str, int], is_answered: bool, now: datetime
+) -> None:
+    """Count an ended call.
+
+    Without reported usage, an answered call counts as its prompt, and a failed one as nothing.
+    """
+    used = costs.parse_reported_usage(usage)
+    if used is None:
+        used = costs.UsedTokens(input=meter.estimate if is_answered else 0)
+    tokens = used.input + used.output
+    if not tokens:
+        return
+    place = {
+        "owner_id": meter.owner_id,
+        "day": now.astimezone(UTC).date(),
+        "currency": meter.prices.currency,
+    }
+    cost = costs.compute_call_cost(used, meter.prices) or NOTHING
+    rows = QuotaUsage.objects.filter(**place)
+    more = {"tokens": F("tokens") + tokens, "cost": F("cost") + cost}
+    if not rows.update(**more):
+        # Another call may create the row at the same time.
+        QuotaUsage.objects.bulk_create([QuotaUsage(**place)], ignore_conflicts=True)
+        rows.update(**more)
+
+
+@transaction.atomic
+def delete_old_usage(*, now: datetime) -> int:
+    """Delete the rows that no quota needs any more. Return the count."""
+    old = QuotaUsage.objects.filter(day__lt=now.astimezone(UTC).date() - KEPT)
+    return old.delete()[0]
