@@ -1,11 +1,11 @@
-"""Kills processes that embed messages, and processes that read chats for preferences.
+"""Checks that embedding messages and reading chats for preferences survive killed processes.
 
 `python -m benchmarks.learning [--messages 600] [--chats 16] [--kills 4]` uses a separate database:
 SQLite, or PostgreSQL under `scripts/with_postgres.sh`. A local server acts as both models. The
 processes run the background jobs with leases of two seconds and are killed after random times. Then
-one runs to the end. Afterwards each message has its vectors once. Each chat was read completely by
-at most two calls, all of which are in the ledger. Each suggestion has each message as evidence
-once.
+one process finishes the work. The program fails unless each message was embedded once, each chat
+was read by at most two calls, the ledger contains all calls, and no suggestion has the same message
+as evidence twice. A chat may be given up after two killed processes.
 """
 
 import argparse

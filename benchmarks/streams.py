@@ -103,7 +103,7 @@ def describe_cell(cell: Cell) -> str:
 
 
 def group(cells: Sequence[Cell]) -> dict[str, dict[float, list[Cell]]]:
-    """Return the repeats by target and value."""
+    """Return the measurements by target and `x`."""
     found: dict[str, dict[float, list[Cell]]] = {}
     for cell in cells:
         found.setdefault(cell.target, {}).setdefault(cell.x, []).append(cell)

@@ -97,7 +97,7 @@ def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str,
 
 
 def list_missing_skills(slugs: object) -> list[str]:
-    """Return the slugs of an import's left-out skills that no skill of the instance has."""
+    """Return the `slugs` of left-out skills that have no instance-wide skill here."""
     named = [slug for slug in slugs if isinstance(slug, str)] if isinstance(slugs, list) else []
     here = Skill.objects.filter(slug__in=named, group=None, team_id=None)
     existing = set(here.values_list("slug", flat=True))

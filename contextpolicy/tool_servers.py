@@ -62,7 +62,7 @@ def build_wire_name(server: str, name: str) -> str:
 
 
 def mark_wire_name(wire: str, *, unique: str) -> str:
-    """Return a name that ends with a part of the hash of a unique text."""
+    """Return the name, shortened and with eight hex digits of the hash of `unique` appended."""
     mark = hashlib.sha256(unique.encode()).hexdigest()[:8]
     return f"{wire[: LONGEST_WIRE_NAME - len(mark) - 1]}_{mark}"
 

@@ -68,7 +68,7 @@ def describe_process_user() -> str:
 
 
 def describe_command_error(error: BaseException) -> str:
-    """Return a sentence with the reason of a failed command; empty for an unexpected error."""
+    """Return a sentence that says why a command failed; empty for an unexpected error."""
     if isinstance(error, OSError) and (said := describe_file_error(error)):
         return said
     if "django.db" not in sys.modules:

@@ -160,7 +160,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
 
     @admin.display(description=gettext_lazy("counted towards limits"))
     def usage(self, obj: User) -> str:
-        """Return what counts towards the limits of the user's policies."""
+        """Return the tokens and costs that count towards the limits of the user's policies."""
         used = quotas.load_used_quota(obj.pk, now=timezone.now())
         sentence = gettext("{today:,} tokens today, {month:,} this month (UTC)").format(
             today=used.today, month=used.month

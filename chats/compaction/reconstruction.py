@@ -60,7 +60,7 @@ DIGITS = 4
 
 
 class NoSuchCall(Refusal):
-    """The summary has no request with this number. Numbers start at 1."""
+    """The summary has no call with this number. Numbers start at 1."""
 
     code = "no_such_call"
     status = 404

@@ -122,7 +122,7 @@ class Frame:
 
     @property
     def can_grow(self) -> bool:
-        """True for a piece of text, which can be joined with the next piece."""
+        """True if the text of the next frame can be appended: text, reasoning or arguments."""
         return self.is_words or self.kind == "arguments"
 
     @property

@@ -21,7 +21,7 @@ from contextpolicy.engine.policy import costs
 from contextpolicy.engine.policy.policy import PolicyValues
 
 NOTHING = Decimal(0)
-# Rows older than this are no longer needed for any quota.
+# Older rows are not needed for any quota.
 KEPT = timedelta(days=62)
 
 
@@ -86,7 +86,7 @@ class QuotaMeter:
 
 @dataclass(frozen=True, slots=True)
 class UsedQuota:
-    """What a user has used: tokens today and this month, and cost this month by currency."""
+    """The usage of a user: tokens today and this month, and cost this month by currency."""
 
     today: int = 0
     month: int = 0
@@ -106,7 +106,7 @@ def check_usage_quota(meter: QuotaMeter, *, now: datetime, turn: Turn | None = N
 
     Concurrent checks count each other only if the caller holds the owner's lock.
 
-    `turn`: the turn that makes the call. What it has in progress is not counted.
+    `turn`: the turn that makes the call. Its own calls in progress are not counted.
     """
     quotas, currency = meter.quotas, meter.prices.currency
     used = load_used_quota(meter.owner_id, now=now)
@@ -143,7 +143,7 @@ def find_next_month(day: date) -> date:
 
 
 def load_used_quota(owner_id: int, *, now: datetime) -> UsedQuota:
-    """Return what a user has used today and in this month (UTC), in ended calls."""
+    """Return the usage of today and of this month (UTC), in ended calls."""
     today = now.astimezone(UTC).date()
     rows = (
         QuotaUsage.objects.filter(owner=owner_id, day__gte=today.replace(day=1), day__lte=today)

@@ -131,7 +131,7 @@ def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
     label = str(fact.get("title") or key.replace("_", " ").capitalize())
     texts = [str(fact["description"])] if "description" in fact else []
     if "default" in fact:
-        texts.append(gettext("Not set: {value}.").format(value=_word(fact["default"])))
+        texts.append(gettext("Default: {value}.").format(value=_word(fact["default"])))
     make, read, show = _kind(fact, label, " ".join(texts))
     return ConfigField(name, strategy, key, make, read, show)
 

@@ -93,7 +93,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         made = recommended.create_drafts(actor=get_request_actor(request), now=timezone.now())
         count = len(made.drafts)
         sentence = ngettext(
-            "Created {n} draft. Open each policy to review and publish it. Until then, nothing "
+            "Created {n} draft. Open the policy to review and publish it. Until then, nothing "
             "changes.",
             "Created {n} drafts. Open each policy to review and publish them. Until then, nothing "
             "changes.",

@@ -159,9 +159,9 @@ class ReadingViewSet(Endpoint):
     @extend_schema(summary="List reading requests", responses=ReadingRequestsOut)
     @action(detail=False)
     def asked(self, request: Request) -> Response:
-        """List the pending reading requests of all auditors, newest first.
+        """List the requests of all auditors to read a chat that wait for a second auditor.
 
-        Always empty unless the instance requires two people.
+        The newest comes first. Empty if the instance does not require a second auditor.
         """
         return Response(
             {

@@ -199,10 +199,10 @@ class RadiusViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Count in the background how many active chats a policy change would affect.
 
-        Chats without a team that were used in the last 90 days are counted. If a count with the
-        same values is running or stopped, that count continues. An open count for the policy with
-        other values becomes `void`. Some instances require a count before an assigned policy
-        version can be published.
+        It counts the chats without a team that were used in the last 90 days. If the policy has a
+        count with the same values that is `counting` or `stopped`, that count continues. Such a
+        count with other values becomes `void`. Some instances require a count before an assigned
+        policy version can be published.
         """
         asked = validate_storable_texts(NewRadius.read(request.data))
         policy = find_policy(asked["policy"])

@@ -155,9 +155,9 @@ class OfPlace(Strict):
 
 
 class NewSkill(OfPlace, SkillChange):
-    """A new skill. Without a group or a team, it belongs to the instance.
+    """A new skill. Without a group or a team, it is available on the whole instance.
 
-    Only administrators can create skills of the instance.
+    Only administrators can create such skills.
     """
 
     name = PlainText(

@@ -65,8 +65,8 @@ class AgentQuery(Strict):
         default=None,
         allow_null=True,
         help_text=(
-            "Number of earlier messages in the context, 0 to 100, and at most the team's "
-            "`message_cap`. Null: 5."
+            "Number of earlier messages in the context, 0 to 100. Reduced to the team's "
+            "`message_cap` if that is lower. Null: 5."
         ),
     )
     systemInstruction = PlainText(

@@ -26,7 +26,7 @@ class RoutingOut(serializers.Serializer[Any]):
 
 
 class SnapshotMessageOut(serializers.Serializer[Any]):
-    """A message of a team chat, in the format that agents' clients use."""
+    """A message in a snapshot of a team chat."""
 
     id = serializers.CharField(
         help_text=(

@@ -102,9 +102,9 @@ def build_skill_parts(
 ) -> list[tuple[str, str]]:
     """Return the (origin, text) parts of skills: complete texts, the list, then moved texts.
 
-    `moved`: slugs of skills on demand and keys of parts of files that a compaction moved
-    here. `files`: the texts of these files by slug and name. If `lists` is False, the model
-    cannot load texts, so the complete text of every skill is included.
+    `moved`: the skills on demand (slugs) and the parts of their files (keys) that a compaction
+    moved into the system text. `files`: the text of each file, by skill and name. If `lists` is
+    False, the model cannot load texts, so the complete text of every skill is included.
     """
     listed = [skill for skill in skills if skill.on_demand and lists]
     parts = [

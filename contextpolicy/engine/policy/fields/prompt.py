@@ -61,7 +61,7 @@ class PromptFields:
         label=gettext_noop("Before the question"),
         help_text=gettext_noop(
             "In layouts A and C, this text is inserted between the history and the question. "
-            "Spaces count. {no_text}: no text."
+            "Leading and trailing spaces are kept. {no_text}: no text."
         ),
         longest=200,
     )
