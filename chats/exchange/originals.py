@@ -1,6 +1,7 @@
 """Exports and restores the original files of messages in account archives, named by their hash."""
 
 import hashlib
+import logging
 import re
 import tempfile
 import uuid
@@ -13,19 +14,22 @@ from typing import IO, Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
+from django.utils.translation import gettext, gettext_noop
 
 from chats.exchange import bounds, jsonstream
 from chats.exchange.archive_entries import write_file_entry
 from chats.exchange.drafts import Node, OriginalFile
 from chats.files import uploads
 from chats.files.attach import mark_chat_documents
-from chats.files.storage import iter_file_bytes
+from chats.files.scanning import FILE_REFUSED
+from chats.files.storage import UNREADABLE_CONTENT, iter_file_bytes
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, MessageFile, StoredFile
 from chats.record.images import iter_part_hashes
 from contextpolicy.engine.messages.files import Document, parse_document_reference
 from contextpolicy.engine.messages.messages import FilePart
 
+logger = logging.getLogger(__name__)
 FOLDER = "files/"
 # Folder of the uploads that no message uses. An import does not open it.
 UPLOADS = "uploads/"
@@ -35,6 +39,25 @@ NO_FILE = str(uuid.UUID(int=0))
 IN_MEMORY = 1024 * 1024
 # The maximum number of files in the list of an archive.
 MOST_FILES = 100_000
+# The problems of a file in an archive, by code.
+PROBLEMS = {
+    "file_missing": gettext_noop(
+        "The content is missing on this server, so it is not in this archive. Ask an operator to "
+        "restore it from a backup, then export your data again."
+    ),
+    "file_unreadable": gettext_noop(
+        "The content cannot be decrypted: it is damaged, or its encryption key is missing. It is "
+        "not in this archive. Ask an operator to restore it, then export your data again."
+    ),
+    "file_changed": gettext_noop(
+        "The stored content is not the content that was uploaded. This archive contains it as it "
+        "is stored. Ask an operator to restore it from a backup, then export your data again."
+    ),
+    "file_storage_unavailable": gettext_noop(
+        "The server could not read the content, so it is not in this archive. Export your data "
+        "again later. If the file is still missing, tell an operator."
+    ),
+}
 
 
 Originals = Mapping[str, OriginalFile]
@@ -74,29 +97,54 @@ def write_missing_files(
         if row.sha256 in written:
             continue
         name = f"{folder}{row.sha256}"
-        is_there = write_original(row, archive=archive, name=name)
+        problem = write_original(row, archive=archive, name=name)
         written[row.sha256] = {
             "sha256": row.sha256,
             "name": row.name,
             "kind": row.kind,
             "media_type": row.media_type,
             "size": row.size,
-            "file": name if is_there else None,
+            "file": name if problem in {"", "file_changed"} else None,
+            **describe_problem(row, problem),
             **({"copy_sha256": row.copy_sha256} if row.copy_sha256 else {}),
             **(more or {}),
         }
 
 
-def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> bool:
-    """Write the bytes of a file to an archive. Return False if the storage does not have them."""
+def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> str:
+    """Write the bytes of a file to an archive. Return the code of a problem, or an empty string.
+
+    Changed bytes are written as they are stored. Nothing is written for bytes that the storage
+    lacks, cannot read or cannot decrypt, so that one such file does not prevent the archive.
+    """
+    digest = hashlib.sha256()
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
-        try:
-            for piece in iter_file_bytes(row):
-                held.write(piece)
-        except FileNotFoundError:
-            return False
+        pieces = iter_file_bytes(row)
+        while True:
+            try:
+                piece = next(pieces, b"")
+            except FileNotFoundError:
+                return "file_missing"
+            except UNREADABLE_CONTENT:
+                return "file_unreadable"
+            except Exception as error:  # noqa: BLE001  # each storage has its own errors
+                logger.warning("file %s is not in an archive: %s", row.pk, type(error).__name__)
+                return "file_storage_unavailable"
+            if not piece:
+                break
+            digest.update(piece)
+            held.write(piece)
         write_file_entry(archive, name=name, file=held)
-    return True
+    return "" if digest.hexdigest() == row.sha256 else "file_changed"
+
+
+def describe_problem(row: StoredFile, problem: str) -> Mapping[str, str]:
+    """Return the code and the reason of a problem in the active language; empty without one."""
+    if not problem:
+        return {}
+    if row.code == FILE_REFUSED:
+        return {"code": row.code, "reason": row.localized_reason}
+    return {"code": problem, "reason": gettext(PROBLEMS[problem])}
 
 
 def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, OriginalFile]:

@@ -17,8 +17,8 @@ from django.db import transaction
 from django.db.models.signals import post_delete
 from django.utils import timezone
 
-from chats.files.encryption import encrypt_file, open_encrypted_file
-from chats.ground.secrets import rotate_secret
+from chats.files.encryption import FileDamaged, encrypt_file, open_encrypted_file
+from chats.ground.secrets import SecretUnreadable, rotate_secret
 from chats.models import FileRemoval, StoredFile
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ CHUNK_BYTES = 64 * 1024
 UPLOAD_TIME = timedelta(hours=1)
 # The maximum number of removals of one run.
 REMOVED_AT_ONCE = 2_000
+# The errors of one file whose content cannot be decrypted. Other files may be readable.
+UNREADABLE_CONTENT = (FileDamaged, SecretUnreadable)
 
 
 def get_file_storage() -> Storage:

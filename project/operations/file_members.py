@@ -17,10 +17,13 @@ from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, Storage
 
-from chats.files.encryption import FileDamaged
 from chats.files.moving import StoredBytes, is_current, iter_stored_bytes
-from chats.files.storage import compute_file_hash, decrypt_file_bytes, get_file_storage
-from chats.ground.secrets import SecretUnreadable
+from chats.files.storage import (
+    UNREADABLE_CONTENT,
+    compute_file_hash,
+    decrypt_file_bytes,
+    get_file_storage,
+)
 from project.operations import archive
 from project.operations.archive import ArchiveReader, ArchiveWriter, HashingWriter
 from project.operations.refused import OperationRefused
@@ -149,7 +152,7 @@ def copy_and_verify(stored: StoredBytes, *, source: IO[bytes], target: HashingWr
         content = decrypt_file_bytes(stored.row, reader, path=stored.path)
         while piece := content.read(archive.CHUNK):
             digest.update(piece)
-    except (FileDamaged, SecretUnreadable):
+    except UNREADABLE_CONTENT:
         while reader.read(archive.CHUNK):
             pass
         return False

@@ -152,6 +152,8 @@ class ExportViewSet(Endpoint):
         contains the skills of your teams. `account.json` lists chats, files and skills, your
         profile, settings, folders, webhooks and teams, and the names, prefixes and scopes of your
         API keys. An import of the archive restores only chats that were not deleted or temporary.
+        A file that the server cannot read has no content in the archive; `code` and `reason` in
+        its entry of the list explain this.
 
         Without the scope `chats:write`, an API key gets no deleted chats, and no preferences whose
         only sources are in deleted chats. Without `webhooks` it gets no webhooks, and without
