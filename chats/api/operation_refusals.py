@@ -56,6 +56,7 @@ from chats.exchange.ui_actions import UIMessageNotFound
 from chats.files import attach, inline
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
+from chats.files.guarded_storage import FileStorageUnavailable
 from chats.ground.refusals import NotFound
 from chats.memory.preferences import memory_settings, preference_texts
 from chats.memory.search.search import QuestionTooLong
@@ -94,6 +95,7 @@ UPLOADS = (
 FILES = (
     *UPLOADS,
     file_uploads.FileMissing,
+    FileStorageUnavailable,
     file_uploads.FileEmpty,
     file_uploads.FileTooLarge,
     file_uploads.FileQuotaExceeded,
@@ -309,10 +311,11 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "evaluations_end": (evaluating.EvaluationOver,),
     "evaluations_promote": (evaluating.EvaluationOver, *PUBLISH, UNSTORABLE),
     "files_delete": (file_uploads.FileInUse, UnderHold),
-    "files_download": (file_uploads.FileMissing,),
+    "files_download": (file_uploads.FileMissing, FileStorageUnavailable),
     "files_list": (InvalidCursor,),
     "files_upload": (
         UploadMalformed,
+        FileStorageUnavailable,
         file_uploads.FileUploadsOff,
         file_uploads.FileEmpty,
         file_uploads.FileTooLarge,

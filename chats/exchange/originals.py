@@ -1,7 +1,6 @@
 """Exports and restores the original files of messages in account archives, named by their hash."""
 
 import hashlib
-import logging
 import re
 import tempfile
 import uuid
@@ -21,6 +20,7 @@ from chats.exchange.archive_entries import write_file_entry
 from chats.exchange.drafts import Node, OriginalFile
 from chats.files import uploads
 from chats.files.attach import mark_chat_documents
+from chats.files.guarded_storage import FileStorageUnavailable
 from chats.files.scanning import FILE_REFUSED
 from chats.files.storage import UNREADABLE_CONTENT, iter_file_bytes
 from chats.ground.refusals import Refusal
@@ -29,7 +29,6 @@ from chats.record.images import iter_part_hashes
 from contextpolicy.engine.messages.files import Document, parse_document_reference
 from contextpolicy.engine.messages.messages import FilePart
 
-logger = logging.getLogger(__name__)
 FOLDER = "files/"
 # Folder of the uploads that no message uses. An import does not open it.
 UPLOADS = "uploads/"
@@ -127,9 +126,8 @@ def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> s
                 return "file_missing"
             except UNREADABLE_CONTENT:
                 return "file_unreadable"
-            except Exception as error:  # noqa: BLE001  # each storage has its own errors
-                logger.warning("file %s is not in an archive: %s", row.pk, type(error).__name__)
-                return "file_storage_unavailable"
+            except FileStorageUnavailable as refusal:
+                return refusal.code
             if not piece:
                 break
             digest.update(piece)
@@ -213,7 +211,7 @@ def restore_originals(
 
     Returns the losses, and the ids of the files by the hash of a document or of an image's copy. A
     file that the user already has is not stored again. An entry is a loss if its bytes do not
-    match the hash in its name, or if it is refused as an upload.
+    match the hash in its name, or if it is refused as an upload. Raises `FileStorageUnavailable`.
     """
     documents, images = collect_file_hashes(nodes)
     known = uploads.list_files(owner).filter(sha256__in=documents)
@@ -228,6 +226,8 @@ def restore_originals(
         between()
         try:
             file_id = store_original(original, sha256=sha256, owner=owner, now=now)
+        except FileStorageUnavailable:
+            raise
         except Refusal:
             losses.append(f"file_dropped:{sha256[:12]}")
             continue

@@ -362,7 +362,7 @@ def load_file_text(row: StoredFile) -> str:
 
 
 def load_image(row: StoredFile) -> Bytes | None:
-    """Return the copy of an image for models; None for other files. Raises `FileMissing`."""
+    """Return an image's copy for models; None for other files. Raises as `open_stored_file`."""
     if not row.copy_path:
         return None
     with open_stored_file(row, is_copy=True) as file:

@@ -14,7 +14,7 @@ from django.core.files.storage import FileSystemStorage, Storage
 
 from chats.files.encryption import FileDamaged
 from chats.files.scanning import FILE_REFUSED
-from chats.files.storage import get_file_storage, iter_file_bytes
+from chats.files.storage import get_configured_storage, iter_file_bytes
 from chats.models import StoredFile
 
 ROWS_AT_ONCE = 500
@@ -68,7 +68,7 @@ def move_stored_files(folder: Path, *, is_dry_run: bool) -> MoveReport:
     `is_dry_run`: only count, without reading or changing content. Raises `SameStorage`,
     `SecretUnreadable` and the errors of the storage.
     """
-    source, target = FileSystemStorage(folder), get_file_storage()
+    source, target = FileSystemStorage(folder), get_configured_storage()
     if isinstance(target, FileSystemStorage) and Path(target.location).resolve() == (
         folder.resolve()
     ):

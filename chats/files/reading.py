@@ -26,6 +26,7 @@ from django.utils import timezone
 
 from chats.files import extractors, request_waits, scanning
 from chats.files.encryption import FileDamaged
+from chats.files.guarded_storage import FileStorageUnavailable
 from chats.files.scanning import scan_file
 from chats.files.storage import (
     compute_file_hash,
@@ -68,14 +69,22 @@ WAIT_SECONDS = 45.0
 
 
 def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
-    """Read a file, unless it was already read or another worker is reading it."""
+    """Read a file, unless it was already read or another worker is reading it.
+
+    If the storage is unavailable, the file stays unread, and a due job enqueues it again.
+    """
     with ONE_AT_A_TIME:
         row = claim_file(file_id)
         if row is None:
             return
         databases.release_pooled_connection()
-        with renewed_by_thread(READINGS.get_lease(row), seconds=LONGEST_READING):
-            values, chunks = read_content(row, counter=counter)
+        try:
+            with renewed_by_thread(READINGS.get_lease(row), seconds=LONGEST_READING):
+                values, chunks = read_content(row, counter=counter)
+        except FileStorageUnavailable:
+            # An outage is no attempt. A due job enqueues the file again.
+            READINGS.get_lease(row).release(tries=F("tries") - 1)
+            return
         try:
             store_content(row, values=values, chunks=chunks)
         except LeaseLost:

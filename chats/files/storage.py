@@ -18,6 +18,7 @@ from django.db.models.signals import post_delete
 from django.utils import timezone
 
 from chats.files.encryption import FileDamaged, encrypt_file, open_encrypted_file
+from chats.files.guarded_storage import GuardedStorage
 from chats.ground.secrets import SecretUnreadable, rotate_secret
 from chats.models import FileRemoval, StoredFile
 
@@ -31,8 +32,14 @@ REMOVED_AT_ONCE = 2_000
 UNREADABLE_CONTENT = (FileDamaged, SecretUnreadable)
 
 
-def get_file_storage() -> Storage:
+def get_configured_storage() -> Storage:
+    """Return the storage of files with its own errors, for commands of an operator."""
     return storages["files"]
+
+
+def get_file_storage() -> Storage:
+    """Return the storage of files. An outage raises `FileStorageUnavailable`."""
+    return GuardedStorage(get_configured_storage())
 
 
 def compute_file_hash(file: IO[bytes]) -> str:
@@ -49,7 +56,7 @@ def save_file_bytes(file: IO[bytes], *, path: str, sealed_key: str, now: datetim
     """Store bytes under a new path, outside any transaction; encrypted if there is a key.
 
     `keep_file_bytes` must follow in the transaction that stores their row. Raises FileExistsError
-    if the path is taken.
+    if the path is taken, and `FileStorageUnavailable`.
     """
     FileRemoval.objects.create(path=path, due_at=now + UPLOAD_TIME)
     if not sealed_key:
@@ -80,8 +87,9 @@ def open_file_bytes(
 ) -> IO[bytes]:
     """Open the bytes of a file, or of an image's copy, for reading.
 
-    `storage`: a storage other than the configured one. Raises FileNotFoundError, the error of the
-    storage, and `SecretUnreadable`. Reading raises `FileDamaged`.
+    `storage`: a storage other than the configured one, which raises its own errors. Raises
+    FileNotFoundError, `FileStorageUnavailable` and `SecretUnreadable`. Reading raises
+    `FileDamaged`.
     """
     path = row.copy_path if is_copy else row.path
     file = (storage or get_file_storage()).open(path, "rb")
@@ -147,7 +155,8 @@ def remove_file_bytes(paths: list[str]) -> int:
         try:
             get_file_storage().delete(path)
         except Exception as error:  # noqa: BLE001  # each storage has its own errors
-            logger.warning("the bytes of a file were not deleted: %s", type(error).__name__)
+            cause = type(error.__cause__ or error).__name__
+            logger.warning("the bytes of a file were not deleted: %s", cause)
             continue
         removed += FileRemoval.objects.filter(path=path).delete()[0]
     return removed

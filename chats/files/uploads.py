@@ -124,7 +124,7 @@ def accept_upload(
     the new name, so repeated uploads are harmless. If its bytes are missing, they are stored again.
     It is read again if that failed, because limits and the scanner's signatures change, or if an
     earlier version read it as a plain text. Raises `FileUploadsOff`, `FileTooLarge`, `FileEmpty`,
-    `FileKindRefused` and `FileQuotaExceeded`.
+    `FileKindRefused`, `FileQuotaExceeded` and `FileStorageUnavailable`.
     """
     check_uploads_on()
     name = clean_file_name(name)
@@ -190,7 +190,7 @@ def check_uploads_on() -> None:
 
 
 def has_bytes(row: StoredFile) -> bool:
-    """Return True if the storage has the content of a file. Refused files have none."""
+    """Return True if the storage has a file's content. Raises `FileStorageUnavailable`."""
     return row.code != scanning.FILE_REFUSED and get_file_storage().exists(row.path)
 
 
@@ -327,7 +327,7 @@ def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> S
 
 
 def open_stored_file(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
-    """Open the bytes of a file, or of an image's copy for models. Raises `FileMissing`."""
+    """Open a file's bytes, or an image's copy. Raises `FileMissing`, `FileStorageUnavailable`."""
     try:
         return open_file_bytes(row, is_copy=is_copy)
     except FileNotFoundError:

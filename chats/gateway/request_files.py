@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import NamedTuple
 
 from django.contrib.auth.models import User
@@ -45,11 +46,12 @@ class ItemFiles(NamedTuple):
 
 @contextmanager
 def blame_field(name: str) -> Iterator[None]:
-    """Add the field name to refusals raised within the block."""
+    """Add the field name to refusals raised within the block, except errors of the server."""
     try:
         yield
     except Refusal as refusal:
-        refusal.param = name
+        if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            refusal.param = name
         raise
 
 

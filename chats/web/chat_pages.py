@@ -27,6 +27,7 @@ from chats.web.auth import (
     format_actor,
     signed_in,
 )
+from chats.web.errors import set_retry_after
 from chats.web.shell import build_shell
 from chats.web.thread.composer import build_composer, build_meter_view
 from chats.web.thread.message_acts import PATTERN
@@ -103,7 +104,7 @@ def render_chat_page(
         choice=thread.ground.choice,
         models=models,
     )
-    return render(
+    response = render(
         request,
         "chats/chat.html",
         {
@@ -120,6 +121,7 @@ def render_chat_page(
         },
         status=refused.status if refused else 200,
     )
+    return set_retry_after(response, refused) if refused else response
 
 
 @require_POST
@@ -162,6 +164,8 @@ def render_refused_message(request: PersonRequest, chat: Chat, form: MessageForm
         sent=form,
     )
     response = render(request, "chats/_composer.html", {"chat": chat, "composer": composer})
+    if composer.refusal is not None:
+        set_retry_after(response, composer.refusal)
     return reswap(retarget(response, "#composer"), "outerHTML")
 
 

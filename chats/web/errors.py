@@ -20,6 +20,11 @@ def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     else:
         context = {"refusal": refusal, "request_id": getattr(request, "request_id", "")}
         response = render(request, "error.html", context, status=refusal.status)
+    return set_retry_after(response, refusal)
+
+
+def set_retry_after(response: HttpResponse, refusal: Refusal) -> HttpResponse:
+    """Add the header `Retry-After` of a refusal to its response, if it has one."""
     if refusal.retry_after is not None:
         response["Retry-After"] = str(refusal.retry_after)
     return response

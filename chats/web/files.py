@@ -15,6 +15,7 @@ from chats.files.detection import clean_file_name
 from chats.ground.refusals import Refusal
 from chats.streams.files import SANDBOX_POLICY, build_file_download
 from chats.web.auth import PersonRequest, signed_in
+from chats.web.errors import set_retry_after
 from chats.web.thread.attachments import Attachment, load_attachments
 from chats.web.thread.message_forms import FilesForm
 
@@ -46,7 +47,8 @@ def file_attach(request: PersonRequest) -> HttpResponse:
         )
     except Refusal as refusal:
         context = {"name": clean_file_name(name), "refusal": refusal}
-        return render(request, ITEM, context, status=refusal.status)
+        response = render(request, ITEM, context, status=refusal.status)
+        return set_retry_after(response, refusal)
     return render(request, ITEM, {"attachment": Attachment(row)})
 
 

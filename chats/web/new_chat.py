@@ -19,6 +19,7 @@ from chats.prompt import model_choice
 from chats.record.idempotency import IdempotencyKeyReused
 from chats.teams.ahead import load_active_agent_names
 from chats.web.auth import PersonRequest, count_message, signed_in
+from chats.web.errors import set_retry_after
 from chats.web.shell import build_shell
 from chats.web.teams import list_selectable_teams, parse_uuid_or_nil
 from chats.web.thread.composer import Mention, build_composer
@@ -143,4 +144,5 @@ def render_new_chat(request: PersonRequest, form: NewChatForm | None = None) -> 
         # The picker is also empty if the policy does not work with any model.
         "no_model": all(model.provider_name is None for model in models),
     }
-    return render(request, "chats/new.html", values, status=form.status if form else 200)
+    response = render(request, "chats/new.html", values, status=form.status if form else 200)
+    return set_retry_after(response, form.refusal) if form and form.refusal else response

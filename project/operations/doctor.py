@@ -19,7 +19,7 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from chats.files.scanning import scan_file
-from chats.files.storage import get_file_storage
+from chats.files.storage import get_configured_storage
 from chats.ground import broker_facts, heartbeats, queues
 from chats.ground.secrets import SecretUnreadable, decrypt
 from chats.models import ProviderAccount
@@ -192,7 +192,7 @@ def check_restores(part: str) -> Iterator[Diagnosis]:
 def check_files(part: str) -> Iterator[Diagnosis]:
     """Yield diagnoses of uploaded files: whether the storage and the scanner answer."""
     try:
-        get_file_storage().exists("doctor")
+        get_configured_storage().exists("doctor")
     except Exception as error:  # noqa: BLE001  # each storage has its own errors
         text = f"the storage does not answer: {type(error).__name__}"
         yield Diagnosis(part, FAILURE, text, "Check the settings that begin with S3_.")

@@ -22,7 +22,7 @@ from chats.files.storage import (
     UNREADABLE_CONTENT,
     compute_file_hash,
     decrypt_file_bytes,
-    get_file_storage,
+    get_configured_storage,
 )
 from project.operations import archive
 from project.operations.archive import ArchiveReader, ArchiveWriter, HashingWriter
@@ -63,12 +63,12 @@ def format_labels(labels: list[str]) -> str:
 
 def is_on_disk() -> bool:
     """Return True if the storage of files is a folder."""
-    return isinstance(get_file_storage(), FileSystemStorage)
+    return isinstance(get_configured_storage(), FileSystemStorage)
 
 
 def get_files_folder() -> Path:
     """Return the folder of the stored files; with a bucket, the folder that is used without it."""
-    storage = get_file_storage()
+    storage = get_configured_storage()
     if isinstance(storage, FileSystemStorage):
         return Path(storage.location)
     return Path(settings.DATA_DIR) / "files"
@@ -98,7 +98,7 @@ def dump_files(writer: ArchiveWriter) -> FileReport:
     A file that is deleted during the backup is left out. Raises OperationRefused if the storage
     fails.
     """
-    report, storage = FileReport(), get_file_storage()
+    report, storage = FileReport(), get_configured_storage()
     for stored in iter_stored_bytes():
         with catch_storage_errors(NOTHING_WRITTEN):
             source = open_member_source(stored, storage=storage)
@@ -175,7 +175,7 @@ def restore_objects(reader: ArchiveReader) -> int:
     Objects that have the same bytes already are kept. No other object changes. Raises
     OperationRefused if the storage fails.
     """
-    storage, written = get_file_storage(), 0
+    storage, written = get_configured_storage(), 0
     with catch_storage_errors("The database was not changed."):
         for name in reader.list_members(archive.FILES_FOLDER):
             path, expected = name.removeprefix(archive.FILES_FOLDER), reader.manifest.members[name]

@@ -30,7 +30,7 @@ committed = TestCase.captureOnCommitCallbacks
 
 def stored_paths() -> list[Path]:
     """Return the stored bytes of all files."""
-    place = storage.get_file_storage()
+    place = storage.get_configured_storage()
     assert isinstance(place, FileSystemStorage)
     return [path for path in Path(place.base_location).rglob("*") if path.is_file()]
 

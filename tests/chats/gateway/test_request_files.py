@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.storage import FileSystemStorage
 from django.test import Client, TestCase
 from django.utils import timezone
 from pytest_django.fixtures import Settings
@@ -354,3 +355,18 @@ def test_an_erased_message_erases_its_file(program: GatewayClient, alice: User) 
     assert StoredFile.objects.count() == 0
     assert FileChunk.objects.count() == 0
     assert not storage.get_file_storage().exists(row.path)
+
+
+def test_an_outage_of_the_file_storage_is_named(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FileSystemStorage, "_save", fail)
+    answer = program.ask([build_file_message()])
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (503, "file_storage_unavailable")
+    assert error["param"] is None
+    assert answer.headers["Retry-After"] == "30"
+    assert not Message.objects.exists()
