@@ -27,7 +27,7 @@ from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
 from chats.providers.discovery import list_models
 from project import probes
-from project.operations import file_members, restore
+from project.operations import file_members, replacing, restore
 from project.operations.backup import KEY_FILES
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -177,15 +177,25 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
 
 
 def check_restores(part: str) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of the data that a restore replaced and did not delete."""
-    left = restore.list_replaced(file_members.get_files_folder())
+    """Yield diagnoses of the data that a restore replaced or prepared and did not delete."""
+    data = Path(settings.DATA_DIR)
+    places = [file_members.get_files_folder()]
     if connection.vendor == "sqlite":
-        left += restore.list_replaced(restore.get_sqlite_path())
+        places.append(restore.get_sqlite_path())
+    left = [path for place in places for path in replacing.list_replaced(place)]
+    # Replaced keys are kept, so only unfinished ones are named.
+    keys = [*(data / name for name in KEY_FILES), Path(settings.LEDGER_CHECKPOINT_FILE)]
+    unfinished = [
+        str(path) for place in (*places, *keys) for path in replacing.list_unfinished(place)
+    ]
+    if unfinished:
+        text = f"an interrupted restore left data: {', '.join(sorted(unfinished))}"
+        yield Diagnosis(part, WARNING, text, "Delete it, or repeat the restore.")
     if left:
         names = ", ".join(sorted(str(path) for path in left))
         remedy = "Delete it when the installation works. It can contain messages erased since."
         yield Diagnosis(part, WARNING, f"a restore that failed left replaced data: {names}", remedy)
-    else:
+    elif not unfinished:
         yield Diagnosis(part, OK, "no replaced data is left")
 
 

@@ -8,8 +8,8 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Set
-from contextlib import closing
+from collections.abc import Callable, Iterator, Set
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +23,17 @@ from django.db.migrations.graph import MigrationGraph
 from project.operations import archive, backup, file_members, postgres_rows, running
 from project.operations.archive import ArchiveReader
 from project.operations.refused import OperationRefused
+from project.operations.replacing import (
+    BEFORE,
+    Replacement,
+    list_replaced,
+    prepare_replacement,
+    put_back_on_error,
+)
 from project.operations.steps import run_manage_command
 from project.tables import create_in_empty_database
 from project.versions import OURS, list_migration_names
 
-# A file or folder that a restore replaced keeps this ending until the restore is complete.
-BEFORE = ".before-restore"
-FRESH = ".restoring"
 LOST_KEYS = (
     "The backup was made with another encryption key, so the stored keys of model servers could"
     " not be read. Name the file with its keys in --keys, or set ENCRYPTION_KEYS. If the keys are"
@@ -51,7 +55,8 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
 
     Returns False if the audit log does not match; the backup is restored nevertheless.
     Raises OperationRefused before any change if the backup or the installation does not
-    permit the restore, and afterwards if the migration fails.
+    permit the restore, and afterwards if the migration fails. If replacing the data fails, it is
+    put back.
     """
     running.name_own_connections()
     reader = ArchiveReader(path)
@@ -59,19 +64,9 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
         keys = check_restore(reader, find_key_file(path, options), options)
         facts = reader.manifest
         tell(f"The backup of {facts.created_at} by Palimpsest {facts.version} is complete.")
-        # Before the database: if the storage fails, nothing is replaced.
-        if not file_members.is_on_disk():
-            file_members.restore_objects(reader)
-        if connection.vendor == "postgresql":
-            restore_tables(reader)
-        else:
-            restore_sqlite(reader)
-        if facts.has_files and file_members.is_on_disk():
-            restore_files(reader)
-        restore_checkpoint(reader)
+        replace_content(reader, keys)
     finally:
         reader.close()
-    write_keys(keys)
     close_connections()
     restored = "the database and the stored files" if facts.has_files else "the database"
     tell(f"Restored {restored}. Migrating.")
@@ -87,6 +82,41 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
     if facts.has_files and (missing := file_members.list_missing_files(reader)):
         tell(f"Stored files that are not in the backup: {file_members.format_labels(missing)}.")
     return run_manage_command("ledger_verify", tell=tell) == 0
+
+
+def replace_content(reader: ArchiveReader, keys: dict[str, str]) -> None:
+    """Replace the database, the stored files and the keys with those of the backup.
+
+    Everything is written next to its place first, and the renames follow. If one fails, all are
+    undone. Raises OperationRefused.
+    """
+    replacements: list[Replacement] = []
+    with put_back_on_error(replacements):
+        for prepared in iter_prepared(reader, keys):
+            replacements.append(prepared)
+        # Before the database: if the storage fails, nothing is replaced.
+        if not file_members.is_on_disk():
+            file_members.restore_objects(reader)
+        with restored_tables(reader):
+            for replacement in replacements:
+                replacement.put()
+
+
+def iter_prepared(reader: ArchiveReader, keys: dict[str, str]) -> Iterator[Replacement]:
+    """Write the content of a backup next to its places, the keys last. Yield what was written.
+
+    Raises OperationRefused and OSError.
+    """
+    if connection.vendor == "sqlite":
+        yield prepare_sqlite(reader)
+    is_on_disk = reader.manifest.has_files and file_members.is_on_disk()
+    if is_on_disk and (files := prepare_files(reader)) is not None:
+        yield files
+    if (checkpoint := prepare_checkpoint(reader)) is not None:
+        yield checkpoint
+    for name, key in keys.items():
+        if (prepared := prepare_key(name, key)) is not None:
+            yield prepared
 
 
 def check_restore(
@@ -194,12 +224,20 @@ def fits_keys(reader: ArchiveReader, keys: dict[str, str]) -> bool:
     return True
 
 
-def restore_tables(reader: ArchiveReader) -> None:
-    """Replace all tables of a PostgreSQL database, in one transaction."""
+@contextmanager
+def restored_tables(reader: ArchiveReader) -> Iterator[None]:
+    """Replace all tables of a PostgreSQL database in one transaction with the block.
+
+    An error in the block rolls the tables back. Does nothing for SQLite.
+    """
+    if connection.vendor != "postgresql":
+        yield
+        return
     with transaction.atomic():
         postgres_rows.drop_tables()
         create_tables_of(reader.manifest.migrations)
         postgres_rows.load_tables(reader)
+        yield
 
 
 def create_tables_of(migrations: list[str]) -> None:
@@ -223,84 +261,65 @@ def is_followed(graph: MigrationGraph, key: tuple[str, str], applied: Set[tuple[
     )
 
 
-def restore_sqlite(reader: ArchiveReader) -> None:
-    """Replace the SQLite file. The old one is kept until the restore is complete.
+def prepare_sqlite(reader: ArchiveReader) -> Replacement:
+    """Write the SQLite file of the backup next to the current one.
 
-    Raises OperationRefused, without a change, if the file in the backup is damaged.
+    Raises OperationRefused if it is damaged, and OSError.
     """
     connection.close()
-    path = get_sqlite_path()
-    fresh = path.with_name(f"{path.name}{FRESH}")
-    fresh.unlink(missing_ok=True)
-    reader.extract_member(archive.SQLITE_MEMBER, fresh)
-    try:
-        with closing(sqlite3.connect(fresh)) as database:
-            backup.check_sqlite_file(database)
-    except OperationRefused:
-        fresh.unlink()
-        raise
     # The log files belong to the old database, and would damage the new one.
-    before = find_free_place(path)
-    for ending in ("-wal", "-shm", ""):
-        old = path.with_name(f"{path.name}{ending}")
-        if old.exists():
-            old.replace(before.with_name(f"{before.name}{ending}"))
-    fresh.replace(path)
+    database = prepare_replacement(get_sqlite_path(), endings=("-wal", "-shm"))
+    with put_back_on_error([database]):
+        reader.extract_member(archive.SQLITE_MEMBER, database.fresh)
+        with closing(sqlite3.connect(database.fresh)) as opened:
+            backup.check_sqlite_file(opened)
+    return database
 
 
-def find_free_place(path: Path) -> Path:
-    """Return a free path next to a file or folder that a restore replaces.
+def prepare_files(reader: ArchiveReader) -> Replacement | None:
+    """Write the stored files of the backup next to the current ones.
 
-    Data that an earlier, incomplete restore replaced may still be there, and it is kept.
-    """
-    number, before = 1, path.with_name(f"{path.name}{BEFORE}")
-    taken = {each.name for each in path.parent.iterdir()}
-    while any(name.startswith(before.name) for name in taken):
-        number += 1
-        before = path.with_name(f"{path.name}{BEFORE}.{number}")
-    return before
-
-
-def restore_files(reader: ArchiveReader) -> None:
-    """Replace the folder of stored files with those of the backup.
-
-    The old ones are kept until the restore is complete.
+    Returns None if neither exist. Raises OSError.
     """
     folder = file_members.get_files_folder()
     if not reader.list_members(archive.FILES_FOLDER) and not folder.exists():
-        return
-    fresh = folder.with_name(f"{folder.name}{FRESH}")
-    file_members.restore_folder(reader, fresh=fresh)
-    if folder.exists():
-        folder.replace(find_free_place(folder))
-    fresh.replace(folder)
+        return None
+    files = prepare_replacement(folder)
+    with put_back_on_error([files]):
+        file_members.restore_folder(reader, fresh=files.fresh)
+    return files
 
 
-def restore_checkpoint(reader: ArchiveReader) -> None:
-    """Write the checkpoint of the backup if the installation has none.
+def prepare_checkpoint(reader: ArchiveReader) -> Replacement | None:
+    """Write the checkpoint of the backup if the installation has none. Raises OSError.
 
     An existing checkpoint is kept, because only it can show that rows are missing.
     """
     path = Path(settings.LEDGER_CHECKPOINT_FILE)
-    if archive.CHECKPOINT_MEMBER in reader.manifest.members and not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reader.extract_member(archive.CHECKPOINT_MEMBER, path)
+    if archive.CHECKPOINT_MEMBER not in reader.manifest.members or path.exists():
+        return None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    checkpoint = prepare_replacement(path)
+    with put_back_on_error([checkpoint]):
+        reader.extract_member(archive.CHECKPOINT_MEMBER, checkpoint.fresh)
+    return checkpoint
 
 
-def write_keys(keys: dict[str, str]) -> None:
-    """Write the keys into the data folder, mode 0600.
+def prepare_key(name: str, key: str) -> Replacement | None:
+    """Write a key next to the current one in the data folder, mode 0600. Raises OSError.
 
-    An existing key that differs is kept in a renamed file.
+    Returns None if the key is the same. A key that differs is kept in a renamed file.
     """
-    for name, key in keys.items():
-        path = Path(settings.DATA_DIR) / name
-        if path.exists() and path.read_text(encoding="ascii").strip() == key:
-            continue
-        if path.exists():
-            path.replace(find_free_place(path))
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IRUSR | stat.S_IWUSR)
+    path = Path(settings.DATA_DIR) / name
+    if path.exists() and path.read_text(encoding="ascii").strip() == key:
+        return None
+    prepared = prepare_replacement(path)
+    with put_back_on_error([prepared]):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        handle = os.open(prepared.fresh, flags, stat.S_IRUSR | stat.S_IWUSR)
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(key + "\n")
+    return prepared
 
 
 def close_connections() -> None:
@@ -320,9 +339,3 @@ def drop_replaced() -> None:
             old.unlink()
     for old in list_replaced(file_members.get_files_folder()):
         shutil.rmtree(old, ignore_errors=True)
-
-
-def list_replaced(path: Path) -> list[Path]:
-    """Return the files or folders that restores replaced at this path."""
-    rows = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [each for each in rows if each.name.startswith(f"{path.name}{BEFORE}")]

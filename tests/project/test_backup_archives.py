@@ -16,7 +16,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from chats.ground.secrets import encrypt
-from project.operations import archive, backup, file_members, restore
+from project.operations import archive, backup, file_members, replacing, restore
 from project.operations.archive import ArchiveReader, ArchiveWriter, Manifest
 from project.operations.refused import OperationRefused
 from project.operations.restore import RestoreOptions
@@ -243,12 +243,14 @@ def test_a_repeated_restore_keeps_the_data_that_the_first_replaced(
     monkeypatch.setattr(file_members, "get_files_folder", lambda: files)
     monkeypatch.setattr(restore, "settings", SimpleNamespace(DATA_DIR=tmp_path))
     for number in range(3):
-        restore.restore_sqlite(cast(ArchiveReader, SQLiteReader()))
-        restore.write_keys({"secret_key": f"key {number}"})
-    assert (tmp_path / f"p.sqlite3{restore.BEFORE}").read_bytes() == b"original"
-    assert (tmp_path / f"secret_key{restore.BEFORE}").read_text() == "original"
-    assert len(restore.list_replaced(path)) == 3
+        restore.prepare_sqlite(cast(ArchiveReader, SQLiteReader())).put()
+        prepared = restore.prepare_key("secret_key", f"key {number}")
+        assert prepared is not None
+        prepared.put()
+    assert (tmp_path / f"p.sqlite3{replacing.BEFORE}").read_bytes() == b"original"
+    assert (tmp_path / f"secret_key{replacing.BEFORE}").read_text() == "original"
+    assert len(replacing.list_replaced(path)) == 3
     restore.drop_replaced()
-    assert restore.list_replaced(path) == []
+    assert replacing.list_replaced(path) == []
     assert path.exists()
-    assert len(restore.list_replaced(key)) == 3
+    assert len(replacing.list_replaced(key)) == 3

@@ -155,6 +155,22 @@ def test_data_that_a_failed_restore_left(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "files.before-restore.2" in one["text"]
 
 
+def test_data_that_an_interrupted_restore_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings
+) -> None:
+    settings.DATA_DIR = tmp_path
+    (tmp_path / "files").mkdir()
+    monkeypatch.setattr(file_members, "get_files_folder", lambda: tmp_path / "files")
+    # Next to the folder, within it if it is a mount point, and a key.
+    (tmp_path / "files.restoring").mkdir()
+    (tmp_path / "files" / "files.restoring").mkdir()
+    (tmp_path / "secret_key.restoring").touch()
+    (one,) = examine("--offline")[0]["restores"]
+    assert one["level"] == doctor.WARNING
+    for name in ("files.restoring", "files/files.restoring", "secret_key.restoring"):
+        assert str(tmp_path / name) in one["text"]
+
+
 def test_model_servers(settings: Settings) -> None:
     with FakeServer() as server:
         settings.ALLOWED_PRIVATE_PROVIDERS = [server.base_url.split("/")[2]]

