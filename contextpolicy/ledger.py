@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Protocol
 
 from django.db import transaction
@@ -141,7 +142,8 @@ def normalise_event_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _whole_if_it_is(text: str) -> float | int:
     number = float(text)
-    return int(number) if number.is_integer() else number
+    # From the digits, like PostgreSQL: int(1e23) differs from 10**23.
+    return int(Decimal(text)) if number.is_integer() else number
 
 
 def compute_event_hash(event: AuditEvent) -> str:

@@ -150,6 +150,7 @@ def format_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [format_value(one) for one in value]
     if isinstance(value, float) and value.is_integer():
-        # PostgreSQL's JSON has one kind of number.
-        return int(value)
+        # PostgreSQL's JSON has one kind of number, and stores the digits that are written: 1e23 is
+        # returned as 10**23, which differs from int(1e23).
+        return int(Decimal(repr(value)))
     return value
