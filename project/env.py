@@ -11,12 +11,17 @@ import shlex
 import warnings
 from collections.abc import Collection
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 # Renamed settings, by new name. The old name works for one release.
 RENAMED = {"TURNS_PER_USER": "RUNS_PER_USER", "TURNS_PER_KEY": "RUNS_PER_KEY"}
 MOST_PROXIES = 20
+# The most digits of a whole number.
+MOST_DIGITS = 15
+# A date this far from now is still a date. Longer durations overflow.
+LONGEST = timedelta(days=36_500)
 HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
 
 
@@ -77,13 +82,35 @@ def read_choice(name: str, choices: Collection[str], *, default: str) -> str:
 
 
 def read_positive_int(name: str, default: int) -> int:
-    """Read an integer above zero; raises Misconfigured for any other value."""
+    """Read an integer above zero, of up to 15 digits; raises Misconfigured for any other value."""
     value = read_string(name)
     if not value:
         return default
-    if not value.isascii() or not value.isdigit() or int(value) == 0:
-        raise Misconfigured(f"{name} must be a positive whole number, not {value!r}.")
+    # Python refuses to parse thousands of digits.
+    if not value.isascii() or not value.isdigit() or len(value) > MOST_DIGITS or int(value) == 0:
+        raise Misconfigured(
+            f"{name} must be a positive whole number of at most {MOST_DIGITS} digits, not"
+            f" {value[:MOST_DIGITS]!r}."
+        )
     return int(value)
+
+
+def read_days(name: str, default: int) -> int:
+    """Read a whole number of days, up to 100 years; raises Misconfigured for any other value."""
+    return read_units(name, default, unit="days", most=LONGEST.days)
+
+
+def read_hours(name: str, default: int) -> int:
+    """Read a whole number of hours, up to 100 years; raises Misconfigured for any other value."""
+    return read_units(name, default, unit="hours", most=LONGEST.days * 24)
+
+
+def read_units(name: str, default: int, *, unit: str, most: int) -> int:
+    """Read a whole number of `unit` up to `most`; raises Misconfigured for any other value."""
+    number = read_positive_int(name, default)
+    if number > most:
+        raise Misconfigured(f"{name} must be at most {most} {unit} (100 years), not {number}.")
+    return number
 
 
 def read_percentage(name: str) -> float | None:
@@ -104,7 +131,10 @@ def read_percentage(name: str) -> float | None:
 
 
 def read_seconds(name: str, default: float) -> float:
-    """Read a duration in seconds above zero; raises Misconfigured for any other value."""
+    """Read a duration in seconds above zero, up to 100 years.
+
+    Raises Misconfigured for any other value.
+    """
     value = read_string(name)
     if not value:
         return default
@@ -114,6 +144,9 @@ def read_seconds(name: str, default: float) -> float:
         duration = 0.0
     if not 0 < duration < float("inf"):
         raise Misconfigured(f"{name} must be a number of seconds above 0, not {value!r}.")
+    most = LONGEST.total_seconds()
+    if duration > most:
+        raise Misconfigured(f"{name} must be at most {most:.0f} seconds (100 years), not {value}.")
     return duration
 
 

@@ -300,9 +300,9 @@ OWNERS_SEE_READINGS = env.read_bool("OWNERS_SEE_READINGS", default=True)
 # (`contextpolicy/blast.py`); None: no counts.
 BLAST_RADIUS_LIMIT = env.read_percentage("BLAST_RADIUS_LIMIT")
 # A deleted chat can be restored for this time; then a due job erases it.
-DELETED_CHAT_DAYS = env.read_positive_int("DELETED_CHAT_DAYS", 7)
+DELETED_CHAT_DAYS = env.read_days("DELETED_CHAT_DAYS", 7)
 # A temporary chat is erased this long after its last message, or when the user signs out.
-TEMPORARY_CHAT_HOURS = env.read_positive_int("TEMPORARY_CHAT_HOURS", 24)
+TEMPORARY_CHAT_HOURS = env.read_hours("TEMPORARY_CHAT_HOURS", 24)
 # If off, plain Django replaces the package `speed`. For comparing and for debugging.
 SPEED = env.read_bool("SPEED", default=True)
 TURNS_PER_USER = env.read_positive_int("TURNS_PER_USER", 4)
@@ -315,7 +315,7 @@ TOOL_RESULT_BYTES = env.read_positive_int("TOOL_RESULT_BYTES", 4 * 1024 * 1024)
 # Local tool servers that an administrator may connect: command lines by name.
 TOOL_COMMANDS = env.read_commands("TOOL_COMMANDS")
 # Hours after which an unanswered request for consent counts as denied.
-TOOL_CONSENT_HOURS = env.read_positive_int("TOOL_CONSENT_HOURS", 24)
+TOOL_CONSENT_HOURS = env.read_hours("TOOL_CONSENT_HOURS", 24)
 TOOL_CALLS_PER_TURN = env.read_positive_int("TOOL_CALLS_PER_TURN", 50)
 TOOL_CALLS_PER_STEP = env.read_positive_int("TOOL_CALLS_PER_STEP", 64)
 STREAMS_PER_USER = env.read_positive_int("STREAMS_PER_USER", 20)
@@ -353,7 +353,7 @@ GATEWAY_ORIGINS = env.read_origins("GATEWAY_ORIGINS")
 GATEWAY_IMAGE_BYTES = env.read_positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
 GATEWAY_IMAGE_TOKENS = min(env.read_positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
 # A chat with only one request from a client is erased after this many hours.
-GATEWAY_PROVISIONAL_HOURS = env.read_positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
+GATEWAY_PROVISIONAL_HOURS = env.read_hours("GATEWAY_PROVISIONAL_HOURS", 24)
 # Limits of imported files: bytes of the upload, bytes and entries of an archive, bytes of one chat.
 # Then: concurrent imports per user, and days until an import report is deleted.
 IMPORT_FILE_BYTES = env.read_positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
@@ -363,7 +363,7 @@ IMPORT_CHAT_BYTES = env.read_positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
 # Larger files are imported in a separate process, which frees its memory when it ends.
 IMPORT_APART_BYTES = env.read_positive_int("IMPORT_APART_BYTES", 4 * 1024 * 1024)
 IMPORTS_PER_USER = env.read_positive_int("IMPORTS_PER_USER", 2)
-IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
+IMPORT_REPORT_DAYS = env.read_days("IMPORT_REPORT_DAYS", 30)
 # False: no files can be uploaded, or attached to new messages.
 FILE_UPLOADS = env.read_bool("FILE_UPLOADS", default=True)
 # Limits of uploaded files: bytes of a file, bytes of a user's files, and hours until a file that
@@ -377,7 +377,7 @@ MESSAGE_FILES_BYTES = env.read_positive_int("MESSAGE_FILES_BYTES", 100 * 1024 * 
 FILE_SCAN = env.read_command("PALIMPSEST_FILE_SCAN")
 # New files are stored encrypted, with keys that the first of ENCRYPTION_KEYS encrypts.
 FILE_ENCRYPTION = env.read_bool("FILE_ENCRYPTION", default=False)
-UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)
+UNUSED_FILE_HOURS = env.read_hours("UNUSED_FILE_HOURS", 24)
 # Maximum bytes: path with query, one header, all headers.
 ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.read_positive_int("HEADER_BYTES", 8192)

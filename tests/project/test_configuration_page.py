@@ -18,6 +18,8 @@ READERS = {
     "read_bool",
     "read_choice",
     "read_positive_int",
+    "read_days",
+    "read_hours",
     "read_percentage",
     "read_seconds",
     "read_list",
