@@ -6,6 +6,7 @@ The classes are synchronous, like every view: `speed.threads` runs them in the r
 import logging
 import re
 import secrets
+import traceback
 import uuid
 from collections.abc import Callable
 from http import HTTPStatus
@@ -290,7 +291,8 @@ class ForeseenErrorsMiddleware(Around):
             return render_refusal(request, error)
         if databases.is_retryable_error(error):
             return render_refusal(request, databases.build_database_refusal(error))
-        if isinstance(error, DataError | OverflowError | OperationalError):
+        is_too_large = isinstance(error, OverflowError) and is_of_database(error)
+        if is_too_large or isinstance(error, DataError | OperationalError):
             # Usually a search for a number or character that no column can hold.
             LOGGER.warning("The database rejected a value.", exc_info=error)
             return render_refusal(request, Malformed())
@@ -299,6 +301,18 @@ class ForeseenErrorsMiddleware(Around):
             LOGGER.warning("A row was deleted during a request.", exc_info=error)
             return render_refusal(request, deleted_rows.DeletedMeanwhile())
         return None
+
+
+def is_of_database(error: Exception) -> bool:
+    """Return True if the database layer raised the error, for a value that no column can hold.
+
+    An overflow elsewhere, for example of a date, is a fault of this application.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
+    # Django converts dates and times for the database in `django.utils`.
+    found = next((name for name in reversed(names) if not name.startswith("django.utils.")), "")
+    return found.startswith(("django.db.", "speed.", "psycopg."))
 
 
 def is_malformed(request: HttpRequest) -> bool:

@@ -4,13 +4,13 @@ import importlib
 import io
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, DataError, OperationalError, connection, transaction
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.utils import timezone
@@ -187,7 +187,6 @@ def test_event_without_a_line_is_skipped_by_the_shipping(
         (OperationalError("disk I/O error"), True),
         (OperationalError("integer overflow"), False),
         (OperationalError("string or blob too big"), False),
-        (OverflowError("Python int too large to convert to SQLite INTEGER"), False),
     ],
 )
 def test_overflow_is_not_reported_as_a_busy_database(error: Exception, busy: bool) -> None:
@@ -197,6 +196,20 @@ def test_overflow_is_not_reported_as_a_busy_database(error: Exception, busy: boo
     answer = middleware.process_exception(request, error)
     assert answer is not None
     assert (answer.status_code == databases.DatabaseBusy.status) == busy
+
+
+def test_only_an_overflow_of_the_database_is_a_bad_request() -> None:
+    middleware = ForeseenErrorsMiddleware(lambda _request: HttpResponse())
+    request = RequestFactory().get("/api/v1/usage", headers={"accept": "application/json"})
+    with pytest.raises((OverflowError, DataError)) as caught, transaction.atomic():
+        list(Chat.objects.extra(where=["%s > 1"], params=[10**400]))
+    answer = middleware.process_exception(request, caught.value)
+    assert answer is not None
+    assert (answer.status_code, b"bad_request" in answer.content) == (400, True)
+    # A fault in the arithmetic of the application stays a server error.
+    with pytest.raises(OverflowError) as caught_date:
+        _ = date.min - timedelta(days=1)
+    assert middleware.process_exception(request, caught_date.value) is None
 
 
 def test_overflow_of_a_real_database_is_recognised() -> None:

@@ -1,9 +1,10 @@
 """Usage of models in a user's chats, by day, model, purpose or API key."""
 
 from datetime import timedelta
+from typing import Any
 
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -11,8 +12,7 @@ from rest_framework.response import Response
 
 from chats.actions.usage import load_usage_overview
 from chats.api.core.base import Endpoint
-from chats.api.core.errors import InvalidField
-from chats.api.core.inputs import Strict
+from chats.api.core.inputs import Strict, subtract_from_end
 from chats.api.core.outputs import serialize_rows
 from chats.record.usage import GROUPS
 
@@ -41,6 +41,15 @@ class UsageQuery(Strict):
             "summaries and for calls without a key)."
         ),
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with both ends of the range. Raises ValidationError."""
+        until = attrs.get("until") or timezone.now()
+        since = attrs.get("since") or subtract_from_end(until, USUAL)
+        if not timedelta() < until - since <= LONGEST:
+            text = gettext("`since` must be earlier than `until`, by at most 366 days.")
+            raise serializers.ValidationError({"since": [text]})
+        return {**attrs, "since": since, "until": until}
 
 
 class UsageRowOut(serializers.Serializer[object]):
@@ -156,14 +165,10 @@ class UsageViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Get your calls, tokens and summaries, by day, model, purpose or API key.
 
-        Raises `InvalidField` if the range is longer than 366 days or ends before it starts.
+        Raises `ValidationError` if the range is longer than 366 days or ends before it starts.
         """
         query = UsageQuery.read(request.query_params.dict())
-        until = query.get("until") or timezone.now()
-        since = query.get("since") or until - USUAL
-        if not timedelta() < until - since <= LONGEST:
-            problem = gettext_lazy("`since` must be earlier than `until`, by at most 366 days.")
-            raise InvalidField(code="invalid_value", param="since", problem=problem)
+        since, until = query["since"], query["until"]
         overview = load_usage_overview(
             user=self.user, since=since, until=until, by=query["by"], now=timezone.now()
         )

@@ -1,20 +1,18 @@
 """Compaction savings of chats and policies, and the daily counts of the instance."""
 
 import uuid
-from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from chats.api.core.errors import InvalidField
-from chats.api.core.inputs import Strict
+from chats.api.core.inputs import Strict, subtract_from_end
 from chats.api.core.money import MoneyOut, serialize_money
 from chats.api.core.outputs import serialize_rows
 from chats.api.policies.policy_access import SEE, find_policy
@@ -134,6 +132,15 @@ class CountsQuery(Strict):
             "policies."
         ),
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with both days of the range. Raises ValidationError."""
+        until = attrs.get("until") or timezone.now().date()
+        since = attrs.get("since") or subtract_from_end(until, timedelta(days=USUAL_DAYS - 1))
+        if not 0 <= (until - since).days < MOST_DAYS:
+            text = gettext("`since` must be at most 365 days before `until`, and not after it.")
+            raise serializers.ValidationError({"since": [text]})
+        return {**attrs, "since": since, "until": until}
 
 
 class CountRowOut(serializers.Serializer[object]):
@@ -308,24 +315,11 @@ class CountViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Get the daily counts of the instance: replies, failures, tokens and compaction savings.
 
-        Raises `InvalidField`.
+        Raises `ValidationError` for more than 366 days, or if the range ends before it starts.
         """
         query = CountsQuery.read(request.query_params.dict())
-        wanted = parse_day_range(query, today=timezone.now().date())
+        wanted = Range(query["since"], query["until"], query["model"], query["policy"])
         groups, _ = sum_daily_counts(wanted, by=query["by"])
         rows = [serialize_totals(name, total) for name, total in groups.items()]
         told = {"since": wanted.since, "until": wanted.until, "counted_to": get_statistics_time()}
         return Response({**told, "data": serialize_rows(CountRowOut, rows)})
-
-
-def parse_day_range(query: Mapping[str, Any], *, today: date) -> Range:
-    """Return the requested days. By default the last 30 days, up to `today` (UTC).
-
-    Raises `InvalidField` for more than 366 days, or if the range ends before it starts.
-    """
-    until = query.get("until") or today
-    since = query.get("since") or until - timedelta(days=USUAL_DAYS - 1)
-    if not 0 <= (until - since).days < MOST_DAYS:
-        problem = gettext_lazy("`since` must be at most 365 days before `until`, and not after it.")
-        raise InvalidField(code="invalid_value", param="since", problem=problem)
-    return Range(since, until, query["model"], query["policy"])

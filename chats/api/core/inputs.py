@@ -5,7 +5,8 @@ limits and returns the error messages.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import date, timedelta
+from typing import Any, ClassVar, TypeVar
 
 from django.core.validators import MaxLengthValidator
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
@@ -80,6 +81,21 @@ class Strict(serializers.Serializer[Any]):
         serializer = cls(data=data)
         serializer.is_valid(raise_exception=True)
         return dict(serializer.validated_data)
+
+
+D = TypeVar("D", bound=date)
+
+
+def subtract_from_end(until: D, duration: timedelta) -> D:
+    """Return the default start of a range that ends at `until`, a date or a time.
+
+    Raises ValidationError for `until` if there is no such date.
+    """
+    try:
+        return until - duration
+    except OverflowError:
+        text = gettext("This date is too early. Choose a later one, or send `since`.")
+        raise serializers.ValidationError({"until": [text]}) from None
 
 
 class EmptyBody(Strict):

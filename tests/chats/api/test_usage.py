@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from chats.models import ApiKey, Compaction, Receipt, Turn
 from chats.record.usage import GROUPS
@@ -176,3 +177,29 @@ def test_calls_without_reported_usage_are_counted_as_such(
     assert (row["calls"], row["unreported"], row["input_tokens"]) == (5, 2, 30)
     assert (row["summaries"], row["summaries_unreported"]) == (2, 1)
     assert "summary_cost" not in row
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"until": "0001-01-05T00:00:00Z"}, "until"),
+        ({"until": "0001-01-01T00:00:00Z", "since": "0001-01-01T00:00:00Z"}, "since"),
+        ({"since": "0001-01-01T00:00:00+14:00"}, "since"),
+        ({"since": "9999-12-31T23:59:59-14:00"}, "since"),
+    ],
+)
+def test_dates_at_the_ends_of_the_calendar_are_invalid(
+    query: dict[str, str], param: str, of_alice: Program
+) -> None:
+    answer = of_alice.get("usage", **query)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_value", param)
+
+
+def test_early_days_of_counts_are_invalid(of_alice: Program, alice: User) -> None:
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
+    of_alice.client.force_login(User.objects.get(pk=alice.pk))
+    answer = of_alice.get("counts", until="0001-01-05")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_value", "until")
+    assert of_alice.get("counts", until="0001-01-05", since="0001-01-01").status_code == 200
