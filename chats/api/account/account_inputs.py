@@ -3,7 +3,7 @@
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from chats.api.core.inputs import Flag, PlainText, Strict, WholeNumber
+from chats.api.core.inputs import Flag, Identifier, PlainText, Strict, WholeNumber
 from chats.models import Preference
 from chats.people import keys
 
@@ -55,7 +55,7 @@ class NewPreference(Strict):
         "Only `note` can have several preferences; in the others, a new one replaces the old one."
     )
     text = PlainText(help_text="The preference, one line of 1 to 200 characters.")
-    folder = serializers.UUIDField(
+    folder = Identifier(
         default=None,
         allow_null=True,
         help_text="Id of the folder to whose chats the preference applies. Null: all chats.",
@@ -74,7 +74,7 @@ class PreferenceChange(Strict):
     )
 
 
-class PreferenceDeletion(Strict):
+class PreferenceDeletionQuery(Strict):
     """Options for deleting a preference."""
 
     reopen = serializers.BooleanField(

@@ -16,7 +16,7 @@ from chats.api.account.account_inputs import (
     MemoryChange,
     NewPreference,
     PreferenceChange,
-    PreferenceDeletion,
+    PreferenceDeletionQuery,
 )
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
@@ -201,7 +201,7 @@ class PreferenceViewSet(Endpoint):
             row = preferences.accept_preference(**found, now=timezone.now())
         return Response(exported_memory.serialize_preference(row))
 
-    @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
+    @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletionQuery])
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Delete a preference and its text in stored prompts. It is not learned again.
 
@@ -211,7 +211,7 @@ class PreferenceViewSet(Endpoint):
         """
         preferences.get_preference(owner_id=self.user.pk, preference_id=preference_id)
         EmptyBody.read(request.data)
-        values = PreferenceDeletion.read(request.query_params.dict())
+        values = PreferenceDeletionQuery.read(request.query_params.dict())
         memory.delete_saved_preference(
             owner=self.user, preference_id=preference_id, now=timezone.now(), **values
         )

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
-from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
+from chats.api.core.inputs import EmptyBody, Flag, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.ground.refusals import NotFound
 from chats.models import Webhook, WebhookDelivery
@@ -67,7 +67,7 @@ class WebhookChange(Strict):
         required=False,
         help_text="Names of one or more events. They replace the earlier events.",
     )
-    is_on = serializers.BooleanField(
+    is_on = Flag(
         required=False,
         help_text=(
             "False: disable the webhook; new events are not queued, and pending deliveries wait. "

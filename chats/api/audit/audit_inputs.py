@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from chats.api.core.inputs import PageQuery
+from chats.api.core.inputs import Identifier, PageQuery
 from contextpolicy import event_types
 from contextpolicy.audit.search import LONGEST
 
@@ -15,7 +15,7 @@ class EventsQuery(PageQuery):
         required=False,
         help_text="Only events of this type. Absent: all types.",
     )
-    chat = serializers.UUIDField(
+    chat = Identifier(
         required=False,
         help_text="Only events of the chat with this id. Absent: all chats that you may see.",
     )

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import PageQuery, PlainText, Strict
+from chats.api.core.inputs import Identifier, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer
 from chats.api.policies.policy_access import translate_policy_errors
 from chats.api.policies.policy_assignments import parse_assignment_target
@@ -39,9 +39,7 @@ class NewHold(Strict):
     )
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
-    chat = serializers.UUIDField(
-        default=None, allow_null=True, help_text="Id of the chat, for level `chat`."
-    )
+    chat = Identifier(default=None, allow_null=True, help_text="Id of the chat, for level `chat`.")
     case = Words(
         least=1,
         most=LONGEST_CASE,

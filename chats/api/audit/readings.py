@@ -28,7 +28,7 @@ from chats.api.chats.requests_sent import (
     serialize_summary_request,
 )
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import EmptyBody, PlainText, Strict
+from chats.api.core.inputs import EmptyBody, Identifier, PlainText, Strict
 from chats.api.core.outputs import serialize_row, serialize_rows
 from chats.compaction.reconstruction import build_summary_request_file
 from chats.ground.refusals import NotFound
@@ -45,7 +45,7 @@ ASKED = "asked/<uuid:asked_id>"
 class NewReading(Strict):
     """The chat to read, and the reason."""
 
-    chat = serializers.UUIDField(help_text="Id of the chat to read, of any user.")
+    chat = Identifier(help_text="Id of the chat to read, of any user.")
     reason = PlainText(
         help_text=f"Reason for reading, {audit_access.SHORTEST} to {audit_access.LONGEST} "
         "characters with at least five letters or digits, three of them different. The audit log "

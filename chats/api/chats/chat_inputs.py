@@ -8,6 +8,7 @@ from chats.api.chats.message_inputs import WithFiles
 from chats.api.core.inputs import (
     LARGEST_PAGE,
     Flag,
+    Identifier,
     MessageText,
     PageQuery,
     PlainText,
@@ -43,7 +44,7 @@ class NewChat(WithFiles):
             "`TEMPORARY_CHAT_HOURS`) after its last message. Your policy must allow it."
         ),
     )
-    team = serializers.UUIDField(
+    team = Identifier(
         default=None,
         allow_null=True,
         help_text="Id of the team that replies in the chat. Null: a model replies.",
@@ -75,7 +76,7 @@ class ChatChange(Strict):
         ),
     )
 
-    team = serializers.UUIDField(
+    team = Identifier(
         required=False,
         allow_null=True,
         help_text=(
@@ -98,7 +99,7 @@ class ChatChange(Strict):
         required=False,
         help_text="True: pages list the chat only under archived chats.",
     )
-    folder = serializers.UUIDField(
+    folder = Identifier(
         required=False,
         allow_null=True,
         help_text="Id of the folder that contains the chat. Null: remove it from its folder.",
@@ -178,7 +179,7 @@ class ChatsQuery(PageQuery):
             "True: only archived chats. False: only chats that are not archived. Absent: both."
         ),
     )
-    folder = serializers.UUIDField(
+    folder = Identifier(
         required=False, help_text="Only chats in the folder with this id. Absent: all folders."
     )
     deleted = serializers.BooleanField(
@@ -220,10 +221,10 @@ class SearchQuery(Strict):
         help_text="Keywords or a question, at most 400 characters. Results that match more "
         "words of the query rank higher; rare words count more."
     )
-    chat = serializers.UUIDField(
+    chat = Identifier(
         required=False, help_text="Only results in the chat with this id. Absent: all your chats."
     )
-    folder = serializers.UUIDField(
+    folder = Identifier(
         required=False,
         help_text="Only results in the folder with this id. Absent: all folders.",
     )
@@ -279,7 +280,7 @@ class EffectiveQuery(ExplainQuery):
     """The user, chat, agent and model for which to explain the policy."""
 
     person = PlainText(max_length=150, help_text="Name of the user whose policy is explained.")
-    chat = serializers.UUIDField(
+    chat = Identifier(
         required=False,
         help_text=(
             "Id of a chat of `person`. The policies assigned to the chat also apply. Absent: no "
@@ -299,6 +300,6 @@ class RecentQuery(Strict):
             "never more than 500."
         ),
     )
-    chat = serializers.UUIDField(
+    chat = Identifier(
         required=False, help_text="Only messages of the chat with this id. Absent: all chats."
     )

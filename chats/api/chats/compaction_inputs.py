@@ -1,8 +1,6 @@
 """Request bodies and query parameters about summaries."""
 
-from rest_framework import serializers
-
-from chats.api.core.inputs import PlainText, Strict
+from chats.api.core.inputs import Identifier, PlainText, Strict
 
 
 class NewCompaction(Strict):
@@ -51,5 +49,5 @@ class Rejection(Strict):
 class CompareQuery(Strict):
     """The two compactions to compare."""
 
-    older = serializers.UUIDField(help_text="Id of the compaction whose text is `before`.")
-    newer = serializers.UUIDField(help_text="Id of the compaction whose text is `after`.")
+    older = Identifier(help_text="Id of the compaction whose text is `before`.")
+    newer = Identifier(help_text="Id of the compaction whose text is `after`.")

@@ -4,15 +4,14 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chats.api.core.inputs import Flag, MessageText, PageQuery, PlainText, Strict
+from chats.api.core.inputs import Flag, Identifier, MessageText, PageQuery, PlainText, Strict
 
 
 class InlineFileIn(Strict):
     """A small file inside a request."""
 
     name = PlainText(default="", help_text="Name of the file. Empty: `file`.")
-    url = serializers.CharField(
-        trim_whitespace=False,
+    url = PlainText(
         help_text=(
             "Content as a base64 data URL: `data:text/plain;base64,…`. The type is detected from "
             "the content."
@@ -24,7 +23,7 @@ class WithUploads(Strict):
     """Uploaded files of a message."""
 
     files = serializers.ListField(
-        child=serializers.UUIDField(),
+        child=Identifier(),
         default=list,
         max_length=1_000,
         help_text=(

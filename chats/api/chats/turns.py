@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from chats.api.chats.turn_outputs import TurnDetailOut, TurnOut
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
-from chats.api.core.inputs import EmptyBody, Strict
+from chats.api.core.inputs import EmptyBody, Strict, WholeNumber
 from chats.api.core.outputs import serialize_row
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
 from chats.files.sent_excerpts import list_sent_excerpts
@@ -27,7 +27,7 @@ from chats.turns.stop import stop_turn
 class ConsentIn(Strict):
     """A decision about a tool call that waits for consent."""
 
-    call = serializers.IntegerField(
+    call = WholeNumber(
         min_value=1,
         max_value=2**63 - 1,
         help_text="Id of the call, from `waiting_calls` of the turn.",

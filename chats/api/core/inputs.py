@@ -4,6 +4,7 @@ Values are never trimmed, converted or guessed. Text is stored unchanged; the do
 limits and returns the error messages.
 """
 
+import uuid
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any, ClassVar, TypeVar
@@ -59,6 +60,16 @@ class Flag(serializers.BooleanField):
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
+
+
+class Identifier(serializers.UUIDField):
+    """A UUID as a JSON string. Numbers are refused."""
+
+    def to_internal_value(self, data: Any) -> uuid.UUID:
+        if not isinstance(data, str):
+            self.fail("invalid", value=data)
+        found: uuid.UUID = super().to_internal_value(data)
+        return found
 
 
 class Strict(serializers.Serializer[Any]):

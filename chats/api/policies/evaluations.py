@@ -41,13 +41,13 @@ class NewEvaluation(Strict):
             "assigned now."
         ),
     )
-    days = serializers.IntegerField(
+    days = WholeNumber(
         min_value=1,
         max_value=MOST_DAYS,
         default=DAYS,
         help_text="Duration in days, 1 to 30. Default: 7.",
     )
-    share = serializers.IntegerField(
+    share = WholeNumber(
         min_value=1,
         max_value=100,
         default=100,

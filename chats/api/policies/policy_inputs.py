@@ -6,7 +6,7 @@ from typing import Any
 from django.utils.translation import gettext
 from rest_framework import serializers
 
-from chats.api.core.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
+from chats.api.core.inputs import Flag, Identifier, PageQuery, PlainText, Strict, WholeNumber
 from chats.record.message_text import check_characters
 from contextpolicy.import_json import collect_json_strings
 from contextpolicy.models import PolicyAssignment
@@ -186,9 +186,7 @@ class NewAssignment(Strict):
     )
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
-    chat = serializers.UUIDField(
-        default=None, allow_null=True, help_text="Id of the chat, for level `chat`."
-    )
+    chat = Identifier(default=None, allow_null=True, help_text="Id of the chat, for level `chat`.")
 
 
 def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
@@ -242,4 +240,4 @@ class PreviewRequest(SampleRequest):
             "already applies to the chat."
         ),
     )
-    chat = serializers.UUIDField(help_text="Id of the chat.")
+    chat = Identifier(help_text="Id of the chat.")

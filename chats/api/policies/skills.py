@@ -16,7 +16,15 @@ from rest_framework.response import Response
 
 from chats.actions import skills
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import EmptyBody, Flag, PageQuery, PlainText, Strict, WholeNumber
+from chats.api.core.inputs import (
+    EmptyBody,
+    Flag,
+    Identifier,
+    PageQuery,
+    PlainText,
+    Strict,
+    WholeNumber,
+)
 from chats.api.core.outputs import build_page_serializer, serialize_rows
 from chats.exchange import skill_folders
 from contextpolicy import skill_files
@@ -144,7 +152,7 @@ class OfPlace(Strict):
             "group. Set `group` or `team`, not both."
         ),
     )
-    team = serializers.UUIDField(
+    team = Identifier(
         default=None,
         allow_null=True,
         help_text=(
