@@ -198,6 +198,8 @@ class UIChatViewSet(Endpoint):
 
 
 class UIChatStreamViewSet(Endpoint):
+    # No HEAD: it would open a stream without a reader.
+    http_method_names: ClassVar = ["get", "delete"]  # type: ignore[misc]  # as in `Endpoint`
     content_negotiation_class = ResumedOrJSON
 
     @extend_schema(
