@@ -21,6 +21,10 @@ Role = Literal["user", "assistant"]
 
 # Ids that only give a position, such as `line-3`, or `1` in exports of DeepSeek.
 POSITION = re.compile(r"[A-Za-z]{0,10}-?\d{1,6}")
+# Ids that Claude and LibreChat write if there is no parent.
+NO_PARENT = frozenset(
+    {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
+)
 # A time in seconds, or in a fraction of a second, as a text.
 NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
 

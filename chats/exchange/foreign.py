@@ -7,7 +7,7 @@ from typing import IO, Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import assistants, bounds, llama_sessions, sessions, trees
+from chats.exchange import assistants, bounds, librechat, llama_sessions, sessions, trees
 from chats.exchange.draft_builder import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import describe_object_names, get_list_items, is_json_list
@@ -25,7 +25,7 @@ READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "deepseek": assistants.parse_deepseek_chat,
     "claude": trees.parse_claude_chat,
     "open_webui": trees.parse_openwebui_chat,
-    "librechat": trees.parse_librechat_chat,
+    "librechat": librechat.parse_librechat_chat,
     "grok": assistants.parse_grok_chat,
     "opencode": sessions.parse_opencode_session,
     "llama_app": llama_sessions.parse_llama_conversation,
@@ -53,7 +53,7 @@ def detect_product(chat: object) -> str:
 SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "claude": lambda chat: "chat_messages" in chat,
     "open_webui": lambda chat: isinstance(chat.get("chat"), Mapping),
-    "librechat": lambda chat: "conversationId" in chat and "messages" in chat,
+    "librechat": lambda chat: librechat.get_librechat_messages(chat) is not None,
     "grok": lambda chat: "conversation" in chat and is_json_list(chat.get("responses")),
     "opencode": lambda chat: isinstance(chat.get("info"), Mapping) and "messages" in chat,
     "llama_app": lambda chat: isinstance(chat.get("conv"), Mapping) and "messages" in chat,

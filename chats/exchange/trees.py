@@ -1,9 +1,8 @@
-"""Parses the exports of ChatGPT, Claude, Open WebUI and LibreChat.
+"""Parses the exports of ChatGPT, Claude and Open WebUI.
 
 The formats are public: the archives that OpenAI and Anthropic send, described by the readers in
-github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open WebUI exports
-(github.com/open-webui/open-webui, `src/lib/utils`), and the conversations of LibreChat
-(github.com/danny-avila/LibreChat, `client/src/hooks/Conversations/useExportConversation.ts`).
+github.com/mohamed-chs/convoviz and github.com/simonw/llm, and the chats that Open WebUI exports
+(github.com/open-webui/open-webui, `src/lib/utils`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from django.utils.translation import gettext_noop
 from chats.exchange.citations import replace_citation_marks
 from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.entry_values import encode_as_json, extract_result_text, select_texts
+from chats.exchange.entry_values import NO_PARENT, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from contextpolicy.engine.messages.messages import (
     FilePart,
@@ -28,10 +27,6 @@ from contextpolicy.engine.messages.messages import (
 Found = ChatDraft | Unreadable
 # The reference of ChatGPT to a file before its id.
 FILE_OF_CHATGPT = "file-service://"
-# Ids that Claude and LibreChat write if there is no parent.
-NO_PARENT = frozenset(
-    {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
-)
 
 
 def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
@@ -309,53 +304,3 @@ def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
         return TextPart(f"{name}\n\n{content}")
     builder.losses.append("file_by_name_only")
     return FilePart("file/*", name, "")
-
-
-def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
-    """Parse a LibreChat conversation: a list with parents, or a tree of `children`."""
-    title, listed = chat.get("title"), chat["messages"]
-    builder = Builder()
-    waiting = list(reversed(get_list_items(listed)))
-    while waiting:
-        item = waiting.pop()
-        if not isinstance(item, Mapping):
-            builder.drop("message_dropped")
-            continue
-        own = str(item.get("messageId") or f"message-{len(builder.entries)}")
-        parent = item.get("parentMessageId")
-        is_user = item.get("isCreatedByUser") is True or item.get("sender") == "User"
-        content = item.get("content") if item.get("content") else item.get("text")
-        builder.add(
-            own,
-            parent=parent if isinstance(parent, str) and parent not in NO_PARENT else None,
-            role="user" if is_user else "assistant",
-            parts=builder.blocks(flatten_librechat_blocks(content)),
-            ts=item.get("createdAt"),
-            model=item.get("model"),
-        )
-        waiting += reversed(get_list_items(item.get("children")))
-    return builder.draft(source=str(chat.get("conversationId") or ""), title=title)
-
-
-def flatten_librechat_blocks(content: object) -> object:
-    """Return content with LibreChat's nested texts flattened."""
-    if not is_json_list(content):
-        return content
-    plain: list[object] = []
-    for block in get_list_items(content):
-        if not isinstance(block, Mapping):
-            plain.append(block)
-            continue
-        text = block.get("text")
-        if block.get("type") == "text" and isinstance(text, Mapping):
-            plain.append({"type": "text", "text": text.get("value")})
-        elif block.get("type") == "think":
-            plain.append({"type": "thinking", "thinking": block.get("think")})
-        elif block.get("type") == "tool_call" and isinstance(block.get("tool_call"), Mapping):
-            call = block["tool_call"]
-            named = f"{call.get('name')}({encode_as_json(call.get('args'))})"
-            output = extract_result_text(call.get("output"))
-            plain.append({"type": "text", "text": f"{named}\n{output}"})
-        else:
-            plain.append(block)
-    return plain
