@@ -34,7 +34,10 @@ LINES = 200_000
 SEARCHED_TEXT = 2_000_000
 # Maximum digits of an integer.
 MOST_DIGITS = 30
+# Maximum levels of a JSON value that is parsed, and of a document whose end is searched. Only the
+# parser is recursive. The messages of a long chat can be nested (`deep_trees`).
 DEPTH = 100
+SEARCHED_DEPTH = 50_000
 # Maximum values of a JSON document that is parsed at once; each uses about 100 bytes of memory.
 VALUES = 500_000
 # A smaller document cannot exceed the number of values.
@@ -178,10 +181,10 @@ def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
         raise ImportRefused("import_too_many", Sentence(problem, place=place, limit=VALUES))
 
 
-def build_json_depth_error(place: str | Promise) -> ImportRefused:
+def build_json_depth_error(place: str | Promise, *, limit: int = DEPTH) -> ImportRefused:
     """Return the error for JSON with too many nesting levels."""
     problem = gettext_lazy("The JSON in {place} has more than {limit} levels.")
-    return ImportRefused("import_too_deep", Sentence(problem, place=place, limit=DEPTH))
+    return ImportRefused("import_too_deep", Sentence(problem, place=place, limit=limit))
 
 
 def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> ImportRefused:

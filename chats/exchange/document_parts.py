@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import assistants, bounds, foreign, jsonstream, reading
+from chats.exchange import assistants, bounds, deep_trees, foreign, jsonstream, reading
 from chats.exchange.draft_builder import MOST_LOSSES
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.import_sources import (
@@ -120,7 +120,7 @@ def inspect_list_head(
     head = islice(read_list_values(again, start, place=place, work=work), foreign.LOOKED_AT)
     for number, (data, _) in enumerate(head):
         try:
-            value = jsonstream.parse_lazy_json(data, place=place) if data is not None else None
+            value = deep_trees.parse_chat_json(data, place=place) if data is not None else None
             product = foreign.detect_product(value)
         except ImportRefused as refusal:
             refused = refused or refusal
@@ -141,7 +141,7 @@ def parse_product_chat(
         refusal = bounds.build_chat_size_error()
         return NotTaken(title, refusal.code, refusal.full)
     try:
-        chat = jsonstream.parse_lazy_json(
+        chat = deep_trees.parse_chat_json(
             data, place=Sentence(bounds.CHAT_OF, name=place, number=number)
         )
         if foreign.detect_product(chat) != product:
@@ -216,7 +216,7 @@ def read_object_part(again: Open, *, size: int, place: str | Promise, work: Work
     """Return the chat in a document. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.build_chat_size_error()
-    document = jsonstream.parse_lazy_json(again().read(size + 1), place=place)
+    document = deep_trees.parse_chat_json(again().read(size + 1), place=place)
     if product := foreign.detect_product(document):
         draft = next(sanitise_drafts([foreign.READERS[product](document)], tick=work.tick))
         return build_parsed_part(product, [draft])

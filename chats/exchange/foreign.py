@@ -117,15 +117,16 @@ def is_ui_message(first: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
-    """Return the object in the first line with text; empty if it is too long or not an object.
+    """Return the object in the first line with text.
 
-    Rewinds the file. Raises `ImportRefused` for an object with too many levels or values.
+    Empty if it is too long, has too many levels, or is not an object. Rewinds the file. Raises
+    `ImportRefused` for an object with too many values.
     """
     line = b"\n"
     while line and not line.strip():
         line = file.readline(bounds.LINE_BYTES + 1)
     file.seek(0)
-    if len(line) > bounds.LINE_BYTES:
+    if len(line) > bounds.LINE_BYTES or bounds.measure_json_depth(line) > bounds.DEPTH:
         return {}
     bounds.check_shape(line, place=bounds.describe_line(1))
     try:

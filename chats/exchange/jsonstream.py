@@ -110,8 +110,8 @@ class Reader:
             if found is not None and found.lastindex is not None:
                 at = found.end()
                 depth += 1 if found.lastindex == 1 else -1
-                if depth > bounds.DEPTH:
-                    raise bounds.build_json_depth_error(self.place)
+                if depth > bounds.SEARCHED_DEPTH:
+                    raise build_depth_error(self.place)
                 if not depth:
                     break
                 continue
@@ -223,6 +223,10 @@ class Reader:
         """Raise `ImportRefused` if anything follows the end of the document."""
         if self.peek():
             raise self.error(gettext_lazy("there is extra data after the end of the JSON"))
+
+
+def build_depth_error(place: str | Promise) -> ImportRefused:
+    return bounds.build_json_depth_error(place, limit=bounds.SEARCHED_DEPTH)
 
 
 def parse_lazy_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
@@ -357,8 +361,8 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
     while (found := _BRACKET.match(data, at)) is not None and found.lastindex is not None:
         at = found.end()
         depth += 1 if found.lastindex == 1 else -1
-        if depth > bounds.DEPTH:
-            raise bounds.build_json_depth_error(place)
+        if depth > bounds.SEARCHED_DEPTH:
+            raise build_depth_error(place)
         if not depth:
             return at
     raise bounds.build_invalid_json_error(place, gettext_lazy("the data ends too early"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chats.exchange import deep_trees
 from chats.models import Branch
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
@@ -72,3 +73,59 @@ def test_a_message_without_a_parent_follows_the_message_that_contains_it(of_alic
 def test_an_empty_tree_does_not_hide_a_list(of_alice: Program) -> None:
     chat = tree("l3", messages=[said("u1"), said("a1", above="u1")])
     assert brought(of_alice, json.dumps(chat).encode())["messages"] == 2
+
+
+def nested(own: str, turns: int, **more: Any) -> dict[str, Any]:
+    """Return a chat in which each message contains the next."""
+    message: dict[str, Any] | None = None
+    for turn in range(turns, 0, -1):
+        kind = "a" if turn % 2 == 0 else "u"
+        above = f"{'u' if turn % 2 == 0 else 'a'}{turn - 1}" if turn > 1 else ROOT
+        message = said(f"{kind}{turn}", *([message] if message else []), above=above)
+    return tree(own, message, **more)
+
+
+@pytest.mark.parametrize("turns", [60, 400])
+def test_a_long_tree_is_imported_with_all_messages(turns: int, of_alice: Program) -> None:
+    found = bring(of_alice, json.dumps(nested("long", turns)).encode())
+    assert (found.row["state"], found.row["messages_imported"]) == ("done", turns)
+    (made,) = found.chats
+    path = [text.partition(" ")[0][1:] for _, text in list_path_texts(made["chat"])]
+    assert path == [str(turn) for turn in range(1, turns + 1)]
+
+
+def test_a_long_tree_in_an_array_keeps_no_other_chat_out(of_alice: Program) -> None:
+    deep: Any = []
+    for _ in range(100):
+        deep = [deep]
+    listed = [nested("one", 60), tree("deep", said("u1", content=deep)), grown("two")]
+    for data in (json.dumps(listed).encode(), zipped(listed)):
+        found = bring(of_alice, data)
+        assert found.row["state"] == "done"
+        assert [made["title"] for made in found.chats] == ["one", "two"]
+        assert found.not_taken == [("Chat 2", "import_too_deep")]
+
+
+def test_a_tree_of_more_than_two_mebibytes_is_imported(of_alice: Program) -> None:
+    chat = nested("big", 120)
+    chat["messagesTree"][0]["text"] = "x" * 2_500_000
+    assert brought(of_alice, json.dumps(chat).encode())["messages"] == 120
+
+
+def test_only_lists_of_messages_are_unfolded() -> None:
+    argument = {"children": [{"text": 'a "children":[ in a text'}], "messages": [1]}
+    inner = said("a2", above="u1", content=[{"type": "x", "x": argument}])
+    chat = tree("f", said("u1", inner, "stray", said("a3")), [], said("u4"), options={"a": [{}]})
+    flat = json.loads(deep_trees.flatten_tree(json.dumps(chat).encode()))
+    listed = flat.pop("messagesTree")
+    del chat["messagesTree"]
+    assert flat == chat
+    assert [item and item["messageId"] for item in listed] == ["u1", "a2", None, "a3", None, "u4"]
+    assert listed[1] == inner
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"messages":[{}]}]', '{"messagesTree":[{"children":[', "]", "1"]
+)
+def test_incomplete_data_is_not_unfolded(text: str) -> None:
+    assert deep_trees.flatten_tree(text.encode()) == text.encode()
