@@ -14,6 +14,7 @@ from chats.exchange.drafts import ChatDraft, Node, OriginalFile
 from chats.exchange.import_sources import FileRead, Tick
 from chats.exchange.inline_images import InlineImages, is_copied_by_imports
 from chats.exchange.originals import NO_FILE
+from chats.exchange.tool_results import name_result_images
 from chats.files import scanning
 from chats.files.extractors import MOST_CHARACTERS
 from chats.files.inline import name_image
@@ -85,6 +86,7 @@ class ChatAssets:
     def attach_to_node(self, node: Node) -> Node:
         parts = tuple(node.parts)
         found = tuple(map(self.attach_part, parts))
+        found = tuple(name_result_images(found)) if node.role == "assistant" else found
         return node if found == parts else replace(node, parts=found)
 
     def attach_part(self, part: Part) -> Part:

@@ -16,14 +16,13 @@ from chats.exchange.entry_values import (
     SourceEntry,
     derive_source,
     encode_as_json,
-    extract_result_text,
-    list_entry_calls,
     parse_milliseconds,
     shorten_id,
 )
 from chats.exchange.jsonstream import get_list_items, is_json_list
 from chats.exchange.shelf import IN_MEMORY, Shelf, shelve_node
 from chats.exchange.thoughts import extract_reasoning_parts
+from chats.exchange.tool_results import ResultPlacer
 from chats.ground.texts import sanitise_text
 from contextpolicy.engine.messages.messages import (
     FilePart,
@@ -31,7 +30,6 @@ from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     TextPart,
     ToolCallPart,
-    ToolResultPart,
 )
 
 # Maximum number of losses listed for a chat; the others are counted.
@@ -143,23 +141,36 @@ class Builder:
 
     def count_dropped(self) -> None:
         """Count a message as lost if its content was dropped since the previous entry."""
-        is_dropped = any(loss.startswith(DROPPED) for loss in self.losses[self.reported :])
+        is_dropped = self.has_dropped()
         self.counted += is_dropped
         self.lost += is_dropped
         self.reported = len(self.losses)
 
-    def result(
-        self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
-    ) -> None:
-        """Add the result of a call.
+    def has_dropped(self) -> bool:
+        """Return True if content was dropped since the previous entry."""
+        return any(loss.startswith(DROPPED) for loss in self.losses[self.reported :])
 
-        Without an id, it belongs to the nearest preceding open call.
+    def result(
+        self,
+        call_id: str,
+        content: object,
+        *,
+        own_id: str = "",
+        parent: str | None = None,
+        files: Sequence[FilePart] = (),
+    ) -> None:
+        """Add the result of a call, with its files.
+
+        Without an id, it belongs to the nearest preceding call.
         """
         self.counted += 1
+        if not content and not files:
+            self.lost += self.has_dropped()
         own_id = own_id or f"result-{len(self.entries)}"
         if own_id in self.entries:
             own_id = self.find_free_id(own_id)
-        self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
+        entry = SourceEntry(own_id, parent, result=(call_id, content), files=files)
+        self.entries[own_id] = entry
         self.reported = len(self.losses)
 
     def names_children(self, own_id: str, children: object) -> None:
@@ -263,7 +274,9 @@ class Builder:
             parent = parents[own_id]
             before = message_of[parent] if parent is not None else None
             message_of[own_id] = own_id if self.entries[own_id].parts else before
-        self.place_results(order, parents, message_of)
+        placer = ResultPlacer(self.entries, parents, message_of, self.losses)
+        placer.place_all(order)
+        self.lost += placer.lost
         end = message_of.get(active) if active is not None else None
         end = end or next(key for key in reversed(self.entries) if self.entries[key].parts)
         nodes = []
@@ -305,53 +318,6 @@ class Builder:
         if len(self.losses) > MOST_LOSSES:
             losses.append(f"further_losses:{len(self.losses) - MOST_LOSSES}")
         return tuple(losses)
-
-    def place_results(
-        self,
-        order: Iterable[str],
-        parents: Mapping[str, str | None],
-        message_of: Mapping[str, str | None],
-    ) -> None:
-        """Put tool results after their calls; report results without a call."""
-        open_calls: dict[str, tuple[SourceEntry, ToolCallPart]] = {}
-        for entry in self.entries.values():
-            for part in list_entry_calls(entry):
-                open_calls[part.call_id] = (entry, part)
-        for own_id in order:
-            said = self.entries[own_id].result
-            if said is None:
-                continue
-            call_id, content = said
-            if not call_id:
-                call_id = self.nearest_call(message_of[own_id], parents, message_of, open_calls)
-            found = open_calls.pop(call_id, None)
-            if found is None:
-                self.lost += 1
-                self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
-                continue
-            entry, call = found
-            answer = ToolResultPart(call.call_id, call.name, extract_result_text(content))
-            # An entry with calls is never on disk.
-            cast(list[Part], entry.parts).append(answer)
-
-    def nearest_call(
-        self,
-        own_id: str | None,
-        parents: Mapping[str, str | None],
-        message_of: Mapping[str, str | None],
-        open_calls: Mapping[str, object],
-    ) -> str:
-        """Return the id of the newest open call on the path to a message.
-
-        Empty if there is none.
-        """
-        while own_id is not None:
-            for part in reversed(list_entry_calls(self.entries[own_id])):
-                if part.call_id in open_calls:
-                    return part.call_id
-            parent = parents[own_id]
-            own_id = message_of[parent] if parent is not None else None
-        return ""
 
     def blocks(self, content: object) -> list[Part]:
         """Parse content: text, or a list of typed blocks."""

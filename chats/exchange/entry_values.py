@@ -11,6 +11,7 @@ from typing import Any, Literal
 from chats.exchange.jsonstream import get_list_items, is_json_list, parse_lazy_value
 from chats.exchange.shelf import ShelvedParts
 from contextpolicy.engine.messages.messages import (
+    FilePart,
     Part,
     ToolCallPart,
 )
@@ -34,7 +35,7 @@ class SourceEntry:
     """An entry of a file: a message, a tool result, or an entry to skip.
 
     `parts` is empty except for messages. `result`: the id of the call and its content. An empty id
-    means the nearest preceding open call.
+    means the nearest preceding call. `files`: those of the result.
     """
 
     id: str
@@ -44,6 +45,7 @@ class SourceEntry:
     ts: int | None = None
     model: str = ""
     result: tuple[str, object] | None = None
+    files: Sequence[FilePart] = ()
 
     def metadata(self) -> dict[str, object]:
         known = {"ts": self.ts, "kind": "normal", "model": self.model}

@@ -9,6 +9,7 @@ from django.conf import settings
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.pictures import SCAN_LOSSES, build_image_loss
 from chats.exchange.shelf import Shelf
+from chats.exchange.tool_results import name_result_images
 from chats.files import reading, scanning
 from chats.files.image_metadata import needs_image_copy
 from chats.files.inline import decode_data_url, name_image
@@ -123,6 +124,8 @@ def take_inline_images(draft: ChatDraft, *, tick: Callable[[], None]) -> ChatDra
     nodes: list[Node] = []
     for node in draft.nodes:
         parts, left_out = images.take(node.parts)
+        if node.role == "assistant" and parts is not node.parts:
+            parts = name_result_images(parts)
         nodes.append(node if parts is node.parts else replace(node, parts=parts))
         losses += left_out
     if not images and not images.losses and not losses:

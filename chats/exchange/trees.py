@@ -15,6 +15,7 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
+from chats.exchange.tool_results import split_files
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -25,6 +26,10 @@ from contextpolicy.engine.messages.messages import (
 )
 
 Found = ChatDraft | Unreadable
+# Types of ChatGPT's content that have a `text`: code, its output, and pages from the web.
+CHATGPT_TEXTS = frozenset(
+    {"code", "execution_output", "tether_quote", "sonic_webpage", "system_error"}
+)
 # The reference of ChatGPT to a file before its id.
 FILE_OF_CHATGPT = "file-service://"
 
@@ -93,9 +98,10 @@ def parse_chatgpt_message(
         link_part_citations(part, references) for part in parse_chatgpt_parts(content, builder)
     ]
     parts += parse_chatgpt_attachments(message, parts=parts, builder=builder)
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    texts, files = split_files(parts)
     if role == "tool":
-        return builder.result("", "\n\n".join(texts), own_id=own, parent=parent)
+        files += parse_chatgpt_outputs(about, builder)
+        return builder.result("", "\n\n".join(texts), own_id=own, parent=parent, files=files)
     if role not in ("user", "assistant"):
         if texts:
             builder.losses.append(f"system_left_out:{str(role)[:40]}")
@@ -129,8 +135,13 @@ def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Pa
         return [
             part for item in get_list_items(listed) for part in parse_chatgpt_part(item, builder)
         ]
-    if kind in ("code", "execution_output", "tether_quote", "system_error"):
+    if kind in CHATGPT_TEXTS:
         return [TextPart(text) for text in builder.texts([content.get("text")])]
+    if kind == "tether_browsing_display":
+        shown = content.get("result") or content.get("summary")
+        return [TextPart(text) for text in builder.texts([shown])]
+    if kind == "computer_output" and isinstance(content.get("screenshot"), Mapping):
+        return parse_chatgpt_part(content["screenshot"], builder)
     if kind == "thoughts":
         thoughts = content.get("thoughts")
         texts = [
@@ -147,11 +158,24 @@ def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
     if not isinstance(item, Mapping):
         return [TextPart(text) for text in builder.texts([item])]
     if isinstance(item.get("asset_pointer"), str):
-        builder.losses.append("file_by_name_only")
-        return [FilePart("image/*", "", str(item["asset_pointer"])[:500])]
+        return [refer_to_image(str(item["asset_pointer"]), builder)]
     if "text" not in item:
         builder.losses.append(f"content_dropped:{str(item.get('content_type'))[:40]}")
     return [TextPart(text) for text in builder.texts([item.get("text")])]
+
+
+def refer_to_image(pointer: str, builder: Builder) -> FilePart:
+    """Return a picture by its id. The archive may contain its content."""
+    builder.losses.append("file_by_name_only")
+    return FilePart("image/*", "", pointer[:500])
+
+
+def parse_chatgpt_outputs(about: object, builder: Builder) -> list[FilePart]:
+    """Return the pictures that a run of code made, from the metadata of its message."""
+    run = about.get("aggregate_result") if isinstance(about, Mapping) else None
+    listed = run.get("messages") if isinstance(run, Mapping) else None
+    urls = [item.get("image_url") for item in get_list_items(listed) if isinstance(item, Mapping)]
+    return [refer_to_image(url, builder) for url in urls if isinstance(url, str) and url]
 
 
 def parse_chatgpt_attachments(
