@@ -7,7 +7,15 @@ from typing import IO, Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import assistants, bounds, librechat, llama_sessions, sessions, trees
+from chats.exchange import (
+    assistants,
+    bounds,
+    librechat,
+    llama_sessions,
+    openwebui,
+    sessions,
+    trees,
+)
 from chats.exchange.draft_builder import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import describe_object_names, get_list_items, is_json_list
@@ -24,7 +32,7 @@ READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "chatgpt": trees.parse_chatgpt_chat,
     "deepseek": assistants.parse_deepseek_chat,
     "claude": trees.parse_claude_chat,
-    "open_webui": trees.parse_openwebui_chat,
+    "open_webui": openwebui.parse_openwebui_chat,
     "librechat": librechat.parse_librechat_chat,
     "grok": assistants.parse_grok_chat,
     "opencode": sessions.parse_opencode_session,

@@ -12,6 +12,8 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, encode_as_json, extract_result_text
 from chats.exchange.jsonstream import get_list_items, is_json_list
+from chats.exchange.response_items import ReplyParts, describe_output
+from contextpolicy.engine.messages.messages import Part, ReasoningPart
 
 Found = ChatDraft | Unreadable
 
@@ -46,7 +48,7 @@ def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
             own,
             parent=parent if isinstance(parent, str) and parent not in NO_PARENT else None,
             role="user" if is_user else "assistant",
-            parts=builder.blocks(flatten_librechat_blocks(content)),
+            parts=parse_librechat_content(own, content, builder),
             ts=item.get("createdAt"),
             model=item.get("model"),
         )
@@ -54,25 +56,36 @@ def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
     return builder.draft(source=str(chat.get("conversationId") or ""), title=title)
 
 
-def flatten_librechat_blocks(content: object) -> object:
-    """Return content with LibreChat's nested texts flattened."""
+def parse_librechat_content(own: str, content: object, builder: Builder) -> list[Part]:
+    """Return the parts of a message from its text or its blocks."""
     if not is_json_list(content):
-        return content
-    plain: list[object] = []
+        return builder.blocks(content)
+    reply = ReplyParts(own, builder)
     for block in get_list_items(content):
-        if not isinstance(block, Mapping):
-            plain.append(block)
-            continue
-        text = block.get("text")
-        if block.get("type") == "text" and isinstance(text, Mapping):
-            plain.append({"type": "text", "text": text.get("value")})
-        elif block.get("type") == "think":
-            plain.append({"type": "thinking", "thinking": block.get("think")})
-        elif block.get("type") == "tool_call" and isinstance(block.get("tool_call"), Mapping):
-            call = block["tool_call"]
-            named = f"{call.get('name')}({encode_as_json(call.get('args'))})"
-            output = extract_result_text(call.get("output"))
-            plain.append({"type": "text", "text": f"{named}\n{output}"})
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        text = block.get(kind) if kind in ("text", "think") else None
+        if isinstance(text, Mapping):
+            text = text.get("value")
+        if kind == "text":
+            reply.parts += builder.blocks(text)
+        elif kind == "think":
+            reply.parts += [ReasoningPart(thought) for thought in builder.texts([text])]
+        elif kind == "tool_call" and isinstance(block.get("tool_call"), Mapping):
+            read_tool_call(block["tool_call"], reply)
         else:
-            plain.append(block)
-    return plain
+            reply.parts += builder.block(block)
+    return reply.parts
+
+
+def read_tool_call(call: Mapping[str, Any], reply: ReplyParts) -> None:
+    """Add a call with its result. Calls of assistants have these in an object `function`."""
+    code, inner = call.get("code_interpreter"), call.get("function")
+    if isinstance(code, Mapping):
+        output = describe_output(code.get("outputs"))
+        reply.add_code(str(code.get("input") or ""), language="python", output=output)
+        return
+    about = inner if isinstance(inner, Mapping) else call
+    arguments = encode_as_json(about.get("args") or about.get("arguments") or {})
+    own_id = reply.add_call(call.get("id"), about.get("name"), arguments)
+    if output := about.get("output"):
+        reply.add_result(own_id, extract_result_text(output))

@@ -20,10 +20,10 @@ from chats.exchange.entry_values import (
     Role,
     encode_as_json,
     extract_result_text,
-    select_texts,
     shorten_id,
 )
 from chats.exchange.jsonstream import get_list_items
+from chats.exchange.response_items import CALLS, OUTPUTS, build_call, build_reasoning
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -236,21 +236,17 @@ def parse_codex_item(
     item: Mapping[str, Any], *, own: str, before: str | None, ts: object, builder: Builder
 ) -> None:
     kind = item.get("type")
-    if kind in ("function_call_output", "custom_tool_call_output"):
+    if kind in OUTPUTS:
         call_id = str(item.get("call_id") or "?")
         builder.result(call_id, item.get("output"), own_id=own, parent=before)
         return
     parts: list[Part] = []
     if kind == "message" and item.get("role") in ROLES:
         parts = builder.blocks(item.get("content"))
-    elif kind in ("function_call", "custom_tool_call"):
-        arguments = str(item.get("arguments") or item.get("input") or "{}")
-        parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), arguments)]
+    elif kind in CALLS:
+        parts = [build_call(item)]
     elif kind == "reasoning":
-        listed = [
-            s.get("text") for s in get_list_items(item.get("summary")) if isinstance(s, Mapping)
-        ]
-        parts = [ReasoningPart(text) for text in select_texts(listed)]
+        parts = build_reasoning(item)
     elif kind != "message":
         builder.losses.append(f"entry_dropped:{str(kind)[:40]}")
     elif item.get("role") not in ("system", "developer"):

@@ -70,7 +70,12 @@ def match_reasoning_block(text: str) -> tuple[str, str] | None:
     end = text.find(_DETAILS_END, start)
     if end < 0:
         return None
-    return _QUOTED.sub("", text[start:end].strip("\n")), text[end + len(_DETAILS_END) :].lstrip()
+    return unquote_reasoning(text[start:end]), text[end + len(_DETAILS_END) :].lstrip()
+
+
+def unquote_reasoning(text: str) -> str:
+    """Return the reasoning in an Open WebUI block, whose lines are quoted."""
+    return _QUOTED.sub("", text.strip("\n"))
 
 
 def match_reasoning_tags(text: str) -> tuple[str, str] | None:

@@ -1,8 +1,7 @@
-"""Parses the exports of ChatGPT, Claude and Open WebUI.
+"""Parses the exports of ChatGPT and Claude.
 
 The formats are public: the archives that OpenAI and Anthropic send, described by the readers in
-github.com/mohamed-chs/convoviz and github.com/simonw/llm, and the chats that Open WebUI exports
-(github.com/open-webui/open-webui, `src/lib/utils`).
+github.com/mohamed-chs/convoviz and github.com/simonw/llm.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -267,64 +266,3 @@ def parse_claude_message(
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file.get("file_name") or "")[:200], ""))
     return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))
-
-
-def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
-    """Parse an Open WebUI chat: a tree by `parentId`."""
-    inner = chat["chat"]
-    title = chat.get("title") or inner.get("title")
-    history = inner.get("history")
-    messages = history.get("messages") if isinstance(history, Mapping) else None
-    if not isinstance(messages, Mapping):
-        return Unreadable(
-            str(title or ""),
-            gettext_noop("The chat has no `history.messages`. Export the chat again."),
-        )
-    builder = Builder()
-    for own, node in messages.items():
-        if not isinstance(node, Mapping):
-            builder.drop(f"message_dropped:{own[:80]}")
-            continue
-        builder.names_children(own, node.get("childrenIds"))
-        parent = node.get("parentId")
-        parent = parent if isinstance(parent, str) and parent else None
-        role = node.get("role")
-        if role not in ("user", "assistant"):
-            if select_texts([node.get("content")]):
-                builder.losses.append(f"system_left_out:{str(role)[:40]}")
-            builder.skip(own, parent=parent)
-            continue
-        parts = builder.blocks(node.get("content"))
-        for file in get_list_items(node.get("files")):
-            if isinstance(file, Mapping):
-                parts.append(parse_openwebui_file(file, builder))
-        builder.add(
-            own,
-            parent=parent,
-            role=role,
-            parts=parts,
-            ts=node.get("timestamp"),
-            model=node.get("model"),
-        )
-    current = history.get("currentId") if isinstance(history, Mapping) else None
-    source = str(chat.get("id") or inner.get("id") or "")
-    release_lazy_value(messages)
-    return builder.draft(
-        source=source,
-        title=title,
-        active=current if isinstance(current, str) else None,
-    )
-
-
-def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
-    """Return a file in an Open WebUI message: an image, the text of a document, or its name."""
-    name, url = str(file.get("name") or "")[:200], file.get("url")
-    if isinstance(url, str) and url.startswith("data:"):
-        return FilePart("image/*", name, url)
-    stored = file.get("file")
-    data = stored.get("data") if isinstance(stored, Mapping) else None
-    content = data.get("content") if isinstance(data, Mapping) else None
-    if isinstance(content, str) and content.strip():
-        return TextPart(f"{name}\n\n{content}")
-    builder.losses.append("file_by_name_only")
-    return FilePart("file/*", name, "")

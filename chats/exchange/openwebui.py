@@ -1,0 +1,207 @@
+"""Parses the exports of Open WebUI.
+
+The format is public (github.com/open-webui/open-webui, `src/lib/utils` and
+`backend/open_webui/utils/middleware.py`). A reply has its calls, their results and its reasoning in
+`output`. Replies of older versions have them only in the text, as `<details>` blocks.
+"""
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from chats.exchange.bounds import SEARCHED_TEXT
+from chats.exchange.draft_builder import Builder, Unreadable
+from chats.exchange.drafts import ChatDraft
+from chats.exchange.entry_values import extract_result_text, select_texts
+from chats.exchange.jsonstream import get_list_items, release_lazy_value
+from chats.exchange.response_items import (
+    CALLS,
+    OUTPUTS,
+    ReplyParts,
+    build_call,
+    build_reasoning,
+    describe_output,
+)
+from chats.exchange.thoughts import MOST_BLOCKS, unquote_reasoning
+from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
+
+Found = ChatDraft | Unreadable
+# A block with a call, with reasoning or with code, and its attributes, which contain escaped text.
+_BLOCK = re.compile(
+    r'<details((?:\s+[\w-]+="[^"]*+")++)\s*+>\s*+(?:<summary>[^<]*+</summary>)?+', re.ASCII
+)
+_ATTRIBUTE = re.compile(r'\s([\w-]+)="([^"]*+)"', re.ASCII)
+_END = "</details>"
+KINDS = frozenset({"tool_calls", "reasoning", "code_interpreter"})
+CODE = "open_webui:code_interpreter"
+_FENCE = re.compile(r"```([\w+-]*)\n(.*?)\n?```", re.DOTALL)
+
+
+def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
+    """Parse an Open WebUI chat: a tree by `parentId`."""
+    inner = chat["chat"]
+    title = chat.get("title") or inner.get("title")
+    history = inner.get("history")
+    messages = history.get("messages") if isinstance(history, Mapping) else None
+    if not isinstance(messages, Mapping):
+        return Unreadable(
+            str(title or ""),
+            gettext_noop("The chat has no `history.messages`. Export the chat again."),
+        )
+    builder = Builder()
+    for own, node in messages.items():
+        if not isinstance(node, Mapping):
+            builder.drop(f"message_dropped:{own[:80]}")
+            continue
+        builder.names_children(own, node.get("childrenIds"))
+        parent = node.get("parentId")
+        parent = parent if isinstance(parent, str) and parent else None
+        role = node.get("role")
+        if role not in ("user", "assistant"):
+            if select_texts([node.get("content")]):
+                builder.losses.append(f"system_left_out:{str(role)[:40]}")
+            builder.skip(own, parent=parent)
+            continue
+        parts = parse_openwebui_content(own, node, builder)
+        for file in get_list_items(node.get("files")):
+            if isinstance(file, Mapping):
+                parts.append(parse_openwebui_file(file, builder))
+        builder.add(
+            own,
+            parent=parent,
+            role=role,
+            parts=parts,
+            ts=node.get("timestamp"),
+            model=node.get("model"),
+        )
+    current = history.get("currentId") if isinstance(history, Mapping) else None
+    source = str(chat.get("id") or inner.get("id") or "")
+    release_lazy_value(messages)
+    return builder.draft(
+        source=source,
+        title=title,
+        active=current if isinstance(current, str) else None,
+    )
+
+
+def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
+    """Return a file in an Open WebUI message: an image, the text of a document, or its name."""
+    name, url = str(file.get("name") or "")[:200], file.get("url")
+    if isinstance(url, str) and url.startswith("data:"):
+        return FilePart("image/*", name, url)
+    stored = file.get("file")
+    data = stored.get("data") if isinstance(stored, Mapping) else None
+    content = data.get("content") if isinstance(data, Mapping) else None
+    if isinstance(content, str) and content.strip():
+        return TextPart(f"{name}\n\n{content}")
+    builder.losses.append("file_by_name_only")
+    return FilePart("file/*", name, "")
+
+
+def parse_openwebui_content(own: str, node: Mapping[str, Any], builder: Builder) -> list[Part]:
+    """Return the parts of a message without its files."""
+    content = node.get("content")
+    if node.get("role") != "assistant":
+        return builder.blocks(content)
+    reply = ReplyParts(own, builder)
+    for item in get_list_items(node.get("output")):
+        read_output_item(item, reply)
+    if reply.parts:
+        return reply.parts
+    if not isinstance(content, str) or len(content) > SEARCHED_TEXT:
+        return builder.blocks(content)
+    read_reply_text(content, reply)
+    return reply.parts
+
+
+def read_output_item(item: object, reply: ReplyParts) -> None:
+    """Add an item of a reply's `output`."""
+    if not isinstance(item, Mapping):
+        reply.builder.losses.append("content_dropped:value")
+        return
+    kind = item.get("type")
+    if kind == "message":
+        reply.parts += reply.builder.blocks(item.get("content"))
+    elif kind == "reasoning":
+        reply.parts += build_reasoning(item)
+    elif kind in CALLS:
+        call = build_call(item)
+        reply.add_call(item.get("call_id") or item.get("id"), call.name, call.arguments)
+    elif kind in OUTPUTS:
+        files = parse_result_files(item.get("files"), reply.builder)
+        text = extract_result_text(item.get("output"))
+        reply.add_result(str(item.get("call_id") or ""), text, files)
+    elif kind == CODE:
+        output = describe_output(item.get("output"))
+        language = str(item.get("lang") or "python")
+        reply.add_code(str(item.get("code") or ""), language=language, output=output)
+    else:
+        reply.builder.losses.append(f"content_dropped:{str(kind)[:40]}")
+
+
+def parse_result_files(listed: object, builder: Builder) -> list[FilePart]:
+    """Return the files of a result; each is an address or an object."""
+    files = [{"url": file} if isinstance(file, str) else file for file in get_list_items(listed)]
+    found = [parse_openwebui_file(file, builder) for file in files if isinstance(file, Mapping)]
+    return [part for part in found if isinstance(part, FilePart)]
+
+
+def read_reply_text(text: str, reply: ReplyParts) -> None:
+    """Add a reply's text and the blocks in it. Incomplete blocks stay in the text."""
+    start = at = blocks = 0
+    while blocks < MOST_BLOCKS and (found := _BLOCK.search(text, at)) is not None:
+        at = found.end()
+        given = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}
+        end = text.find(_END, at)
+        if end < 0 or given.get("type") not in KINDS:
+            continue
+        blocks += 1
+        add_text(text, start, found.start(), reply)
+        read_block(given, html.unescape(text[at:end]), reply)
+        start = at = end + len(_END)
+    add_text(text, start, len(text), reply)
+
+
+def add_text(text: str, start: int, end: int, reply: ReplyParts) -> None:
+    """Add a piece of a text. Line breaks after a block belong to the block."""
+    piece = text[start:end].lstrip("\n") if start else text[:end]
+    reply.parts += [TextPart(piece)] if piece.strip() else []
+
+
+def read_block(given: Mapping[str, str], body: str, reply: ReplyParts) -> None:
+    """Add a block with these attributes and this text after its summary."""
+    kind = given["type"]
+    if kind == "reasoning":
+        thoughts = unquote_reasoning(body)
+        reply.parts += [ReasoningPart(thoughts)] if thoughts.strip() else []
+    elif kind == "code_interpreter":
+        fence = _FENCE.search(body)
+        language, code = (fence[1], fence[2]) if fence else ("", body.strip())
+        output = given.get("output")
+        reply.add_code(code, language=language, output=output or None)
+    else:
+        own_id = reply.add_call(
+            given.get("id"), given.get("name"), decode_text(given.get("arguments", ""))
+        )
+        files = parse_result_files(decode_value(given.get("files", "")), reply.builder)
+        result = decode_text(given.get("result") or body.strip())
+        if result or files or given.get("done") == "true":
+            reply.add_result(own_id, result, files)
+
+
+def decode_value(text: str) -> object:
+    """Return the value of a JSON text; None if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def decode_text(text: str) -> str:
+    """Return the string in a JSON text; the text itself if it is another value or not JSON."""
+    value = decode_value(text)
+    return value if isinstance(value, str) else text
