@@ -20,7 +20,7 @@ from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import parse_milliseconds, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from chats.exchange.trees import build_unreadable_tree, read_tree_messages
-from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
+from contextpolicy.engine.messages.messages import Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
 # Prefix of a user's text in an activity.
@@ -36,11 +36,7 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
     builder = Builder()
     for own, parent, message in read_tree_messages(mapping, builder=builder):
         is_user, parts = parse_deepseek_parts(message, builder)
-        for file in get_list_items(message.get("files")):
-            if isinstance(file, Mapping):
-                builder.losses.append("file_by_name_only")
-                name = str(file.get("file_name") or file.get("name") or "")[:200]
-                parts.append(FilePart("file/*", name, ""))
+        parts += builder.files(get_list_items(message.get("files")))
         builder.add(
             own,
             parent=parent,
@@ -108,9 +104,7 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
         parts: list[Part] = [ReasoningPart(text) for text in thoughts]
         texts = builder.texts([message.get("message")])
         parts += [TextPart(remove_citation_cards(text)) for text in texts]
-        for file in get_list_items(message.get("file_attachments")):
-            builder.losses.append("file_by_name_only")
-            parts.append(FilePart("file/*", str(file)[:200], ""))
+        parts += builder.files(get_list_items(message.get("file_attachments")))
         before = builder.add(
             own,
             parent=parent if isinstance(parent, str) else None,
@@ -171,11 +165,7 @@ def parse_gemini_activities(activities: Sequence[Mapping[str, Any]]) -> Found:
         words = words.removeprefix(PROMPTED)
         title = title or words
         digest = hashlib.sha256(f"{ts}\n{words}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        files: list[Part] = [
-            FilePart("file/*", str(name)[:200], "")
-            for name in get_list_items(activity.get("attachedFiles"))
-        ]
-        builder.losses += ["file_by_name_only"] * bool(files)
+        files = builder.files(get_list_items(activity.get("attachedFiles")))
         question: list[Part] = [TextPart(text) for text in select_texts([words])]
         before = builder.add(
             f"{ts}-{digest}", parent=before, role="user", parts=[*question, *files], ts=ts

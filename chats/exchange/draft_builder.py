@@ -20,6 +20,7 @@ from chats.exchange.entry_values import (
     shorten_id,
 )
 from chats.exchange.jsonstream import get_list_items, is_json_list
+from chats.exchange.named_files import build_named_file
 from chats.exchange.shelf import IN_MEMORY, Shelf, shelve_node
 from chats.exchange.thoughts import extract_reasoning_parts
 from chats.exchange.tool_results import ResultPlacer
@@ -40,6 +41,10 @@ MOST_LOSSES = 50
 DROPPED = "content_dropped:"
 
 
+# Types of blocks that are files.
+FILES = frozenset(
+    {"image", "image_url", "image_file", "input_image", "file", "input_file", "document"}
+)
 # Names of JSON types where a text was expected.
 NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number"}
 
@@ -342,11 +347,16 @@ class Builder:
             self.calls += 1
             own = str(block.get("id") or f"call-{self.calls}")
             return [ToolCallPart(own, str(block.get("name") or "tool"), encode_as_json(called))]
-        if kind in ("image", "image_url", "input_image", "file", "document"):
-            name = str(block.get("file_name") or block.get("name") or "")
-            return [FilePart("image/*" if "image" in str(kind) else "file/*", name, "")]
+        if kind in FILES:
+            return [*self.files([block], is_image="image" in str(kind))]
         self.losses.append(f"content_dropped:{str(kind)[:40]}")
         return []
+
+    def files(self, listed: Iterable[object], *, is_image: bool = False) -> list[FilePart]:
+        """Return the files of a message. Those without content are a loss."""
+        found = [build_named_file(item, is_image=is_image) for item in listed]
+        self.losses += ["file_by_name_only" for part in found if not part.reference]
+        return found
 
     def texts(self, values: Iterable[object]) -> list[str]:
         """Return the strings among the values. Any other value that is not empty is a loss."""

@@ -13,7 +13,7 @@ from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, encode_as_json, extract_result_text
 from chats.exchange.jsonstream import get_list_items, is_json_list
 from chats.exchange.response_items import ReplyParts, describe_output
-from contextpolicy.engine.messages.messages import Part, ReasoningPart
+from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart
 
 Found = ChatDraft | Unreadable
 
@@ -48,7 +48,10 @@ def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
             own,
             parent=parent if isinstance(parent, str) and parent not in NO_PARENT else None,
             role="user" if is_user else "assistant",
-            parts=parse_librechat_content(own, content, builder),
+            parts=[
+                *parse_librechat_content(own, content, builder),
+                *parse_librechat_files(item, builder),
+            ],
             ts=item.get("createdAt"),
             model=item.get("model"),
         )
@@ -75,6 +78,18 @@ def parse_librechat_content(own: str, content: object, builder: Builder) -> list
         else:
             reply.parts += builder.block(block)
     return reply.parts
+
+
+def parse_librechat_files(item: Mapping[str, Any], builder: Builder) -> list[FilePart]:
+    """Return the files of a message, and those that its tools made, each once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for file in (*get_list_items(item.get("files")), *get_list_items(item.get("attachments"))):
+        if isinstance(file, Mapping) and (file.get("file_id") or file.get("filename")):
+            found.setdefault(str(file.get("file_id") or file["filename"]), file)
+        else:
+            kind = file.get("type") if isinstance(file, Mapping) else "value"
+            builder.losses.append(f"content_dropped:{str(kind)[:40]}")
+    return builder.files(found.values())
 
 
 def read_tool_call(call: Mapping[str, Any], reply: ReplyParts) -> None:

@@ -11,7 +11,6 @@ from chats.exchange.entry_values import (
 from chats.exchange.jsonstream import get_list_items
 from chats.exchange.sessions import ROLES, Found, Lines
 from contextpolicy.engine.messages.messages import (
-    FilePart,
     Part,
     ReasoningPart,
     TextPart,
@@ -95,8 +94,7 @@ def parse_llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str)
         if text and extra.get("type") in ("TEXT", "textFile", "context"):
             parts.append(TextPart(f"{name}\n\n{text[0]}"))
         else:
-            builder.losses.append("file_by_name_only")
-            parts.append(FilePart("file/*", name, ""))
+            parts += builder.files([extra])
     for call in get_list_items(message.get("toolCalls")):
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):

@@ -98,8 +98,8 @@ def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
     content = data.get("content") if isinstance(data, Mapping) else None
     if isinstance(content, str) and content.strip():
         return TextPart(f"{name}\n\n{content}")
-    builder.losses.append("file_by_name_only")
-    return FilePart("file/*", name, "")
+    (part,) = builder.files([file])
+    return part
 
 
 def parse_openwebui_content(own: str, node: Mapping[str, Any], builder: Builder) -> list[Part]:

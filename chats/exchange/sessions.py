@@ -25,7 +25,6 @@ from chats.exchange.entry_values import (
 from chats.exchange.jsonstream import get_list_items
 from chats.exchange.response_items import CALLS, OUTPUTS, build_call, build_reasoning
 from contextpolicy.engine.messages.messages import (
-    FilePart,
     Part,
     ReasoningPart,
     TextPart,
@@ -303,9 +302,7 @@ def parse_opencode_parts(
             parts.append(call)
             results += [(call.call_id, output)] if output is not None else []
         elif kind == "file":
-            builder.losses.append("file_by_name_only")
-            media_type = str(part.get("mime") or "file/*")[:100]
-            parts.append(FilePart(media_type, str(part.get("filename") or "")[:200], ""))
+            parts += builder.files([part])
         elif str(kind) not in OPENCODE_OTHERS:
             builder.losses.append(f"content_dropped:{str(kind)[:40]}")
     return parts, results

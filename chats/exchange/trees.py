@@ -261,8 +261,5 @@ def parse_claude_message(
                 TextPart(f"{name}\n\n{t}")
                 for t in select_texts([attached.get("extracted_content")])
             ]
-    for file in get_list_items(item.get("files")):
-        if isinstance(file, Mapping):
-            builder.losses.append("file_by_name_only")
-            parts.append(FilePart("file/*", str(file.get("file_name") or "")[:200], ""))
+    parts += builder.files(get_list_items(item.get("files")))
     return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chats.exchange import deep_trees
-from chats.models import Branch
+from chats.models import Branch, Message
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import list_path_texts
@@ -129,3 +129,23 @@ def test_only_lists_of_messages_are_unfolded() -> None:
 )
 def test_incomplete_data_is_not_unfolded(text: str) -> None:
     assert deep_trees.flatten_tree(text.encode()) == text.encode()
+
+
+def test_files_of_messages_are_imported_by_name(of_alice: Program) -> None:
+    photo = {"file_id": "f1", "filename": "cat.png", "filepath": "/i/f1", "type": "image/png"}
+    chart = {"file_id": "f2", "filename": "plot.png", "toolCallId": "t", "type": "image/png"}
+    found = {"type": "web_search", "web_search": {"results": []}}
+    inline = {"type": "image_file", "image_file": {"file_id": "f3", "filename": "b.png"}}
+    answer = said("a1", above="u1", attachments=[chart, found], content=[inline])
+    chat = tree("files", said("u1", answer, text="", files=[photo, photo]))
+    made = brought(of_alice, json.dumps(chat).encode())
+    assert made["losses"] == ["file_by_name_only"] * 2 + [
+        "content_dropped:web_search",
+        "file_by_name_only",
+    ]
+    rows = Message.objects.filter(branch__chat=made["chat"]).order_by("seq")
+    files = [[(part["media_type"], part["name"]) for part in row.parts] for row in rows]
+    assert files == [
+        [("image/png", "cat.png")],
+        [("image/*", "b.png"), ("image/png", "plot.png")],
+    ]
