@@ -257,17 +257,23 @@ class Builder:
         title: object,
         active: str | None = None,
         summary: DraftSummary | None = None,
+        pinned: object = None,
+        archived: object = None,
+        folder: object = None,
     ) -> ChatDraft | Unreadable:
         """Return the chat, or `Unreadable` if it has no messages.
 
         `source`: the id of the chat; if empty, one is derived from its messages. `active`: the last
-        entry of the active path. Without it, this is the last message added.
+        entry of the active path. Without it, this is the last message added. `pinned`, `archived`:
+        the values of the file, which count if they are True. `folder`: an object with its name, or
+        its id, with which it cannot be found.
         """
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
             return Unreadable(
                 name, gettext_noop("The chat contains no messages from a user or a model.")
             )
+        folder_name = self.find_folder_name(folder)
         own_ids = [own_id for own_id, entry in self.entries.items() if entry.parts]
         # Keyed with the server's key, because a plain hash of short texts can be guessed.
         content = salted_hmac("chats.exchange.content", name, algorithm="sha256")
@@ -315,7 +321,18 @@ class Builder:
             counted=self.counted,
             lost=self.lost,
             summary=summary,
+            folder=folder_name,
+            pinned=pinned is True,
+            archived=archived is True,
         )
+
+    def find_folder_name(self, folder: object) -> str:
+        """Return the name of a folder. Any other value that is not empty is a loss."""
+        name = folder.get("name") if isinstance(folder, Mapping) else None
+        if isinstance(name, str) and name:
+            return name
+        self.losses += ["project_left_out"] if folder else []
+        return ""
 
     def named_losses(self) -> tuple[str, ...]:
         """Return the losses of the chat for its report, up to the limit."""

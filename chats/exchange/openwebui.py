@@ -85,6 +85,9 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
         source=source,
         title=title,
         active=current if isinstance(current, str) else None,
+        pinned=chat.get("pinned"),
+        archived=chat.get("archived"),
+        folder=chat.get("folder") or chat.get("folder_id"),
     )
 
 

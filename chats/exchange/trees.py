@@ -29,6 +29,8 @@ Found = ChatDraft | Unreadable
 CHATGPT_TEXTS = frozenset(
     {"code", "execution_output", "tether_quote", "sonic_webpage", "system_error"}
 )
+# The beginning of the ids of projects.
+PROJECT_OF_CHATGPT = "g-p-"
 # The reference of ChatGPT to a file before its id.
 FILE_OF_CHATGPT = "file-service://"
 
@@ -48,8 +50,15 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
         source = f"{next(iter(mapping), '')}:{created}"
     current = chat.get("current_node")
     release_lazy_value(mapping)
+    project = chat.get("conversation_template_id") or chat.get("gizmo_id")
     return builder.draft(
-        source=source, title=title, active=current if isinstance(current, str) else None
+        source=source,
+        title=title,
+        active=current if isinstance(current, str) else None,
+        pinned=chat.get("is_starred"),
+        archived=chat.get("is_archived"),
+        # Other ids are those of GPTs.
+        folder=project if str(project).startswith(PROJECT_OF_CHATGPT) else None,
     )
 
 
@@ -226,6 +235,8 @@ def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
         source=source,
         title=title,
         active=end if isinstance(end, str) else None,
+        pinned=chat.get("is_starred"),
+        folder=chat.get("project") or chat.get("project_uuid"),
     )
 
 

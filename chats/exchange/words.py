@@ -64,6 +64,10 @@ WORDS: Mapping[str, str] = {
         "The chat was not moved to its folder. You have reached the folder limit, or the folder "
         "name is not allowed."
     ),
+    "project_left_out": gettext_noop(
+        "The chat was not moved to a folder, because the file does not contain the name of its "
+        "folder or project."
+    ),
     "further_losses": gettext_noop(
         "This list is incomplete: more content of this chat was left out."
     ),
