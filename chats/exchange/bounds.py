@@ -15,7 +15,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
-from chats.exchange.repacked_archives import ignore_repacking
+from chats.exchange.repacked_archives import SeveralAccounts, ignore_repacking
 from chats.ground.sentences import Sentence
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
@@ -221,7 +221,9 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
         raise build_archive_error(
             gettext_lazy("The file is damaged or not a ZIP archive. Export or download it again.")
         ) from error
-    ignore_repacking(archive)
+    for entry in archive.infolist():
+        check_entry_path(entry)
+    hide_repacking(archive)
     opened = list_opened_entries(archive)
     if len(opened) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
@@ -239,6 +241,16 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
     if sum(entry.file_size for entry in opened) > settings.IMPORT_UNPACKED_BYTES:
         raise build_file_size_error(settings.IMPORT_UNPACKED_BYTES)
     return archive
+
+
+def hide_repacking(archive: zipfile.ZipFile) -> None:
+    """Ignore what a file manager added to an archive. Raises `ImportRefused`."""
+    try:
+        ignore_repacking(archive)
+    except SeveralAccounts:
+        raise build_archive_error(
+            gettext_lazy("It contains several archives of your data. Import each one separately.")
+        ) from None
 
 
 def list_opened_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -314,13 +326,21 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
     return found
 
 
-def check_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `ImportRefused` for an unsafe path or an encrypted entry."""
+def check_entry_path(entry: zipfile.ZipInfo) -> None:
+    """Raise `ImportRefused` for a path that leads outside the archive."""
     name = entry.filename
     # A colon elsewhere is harmless: names of exported files can contain a time.
     is_absolute = name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name)
-    is_outside = is_absolute or ".." in re.split(r"[/\\]", name)
-    if is_outside or not names.is_allowed_name(name) or len(name) > 300:
+    if is_absolute or ".." in re.split(r"[/\\]", name):
+        raise build_archive_error(
+            gettext_lazy("An entry’s path leads outside the archive. Create the archive again.")
+        )
+
+
+def check_entry(entry: zipfile.ZipInfo) -> None:
+    """Raise `ImportRefused` for an invalid name or an encrypted entry."""
+    name = entry.filename
+    if not names.is_allowed_name(name) or len(name) > 300:
         raise build_archive_error(
             gettext_lazy("An entry’s path leads outside the archive. Create the archive again.")
         )

@@ -1,35 +1,69 @@
 """Reads archives that were unpacked and packed again, as file managers do.
 
-They put the content into a folder, and add their own entries for folders and files. macOS
-unpacks downloaded archives automatically, so users often have only the folder.
+They put the content into folders, and add their own entries for folders and files. macOS unpacks
+downloaded archives automatically, so users often have only the folder. Older tools for Windows
+write paths with backslashes.
 """
 
 import zipfile
+from collections.abc import Collection
 
-# Entries that only archives of this product have, at the top.
-MARKS = ("account.json", "history.jsonl")
+# Entries that only archives of this product have: of an account, and of a bundle with its `META`.
+ACCOUNT, BUNDLE, META = "account.json", "history.jsonl", "meta.json"
 # Files that macOS and Windows add to folders.
 OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
-def ignore_repacking(archive: zipfile.ZipFile) -> None:
-    """Hide folders and operating systems' files in an archive, and the folder around its content.
+class SeveralAccounts(ValueError):
+    """The archive contains several archives of accounts in different folders."""
 
-    The entries of the open archive get other names. Its file does not change.
+
+def ignore_repacking(archive: zipfile.ZipFile) -> None:
+    """Hide folders and operating systems' files in an archive, and folders around its content.
+
+    If a folder contains an archive of this product, only its entries remain. The entries of the
+    open archive get other names. Its file does not change. The paths must be safe. Raises
+    `SeveralAccounts`.
     """
+    for entry in archive.filelist:
+        entry.filename = entry.filename.replace("\\", "/")
     entries = [entry for entry in archive.filelist if not is_added(entry)]
-    folder = entries[0].filename.partition("/")[0] + "/" if entries else ""
-    names = {entry.filename for entry in entries}
-    has_ours = any(folder + mark in names for mark in MARKS)
-    if has_ours and all(name.startswith(folder) for name in names):
-        for entry in entries:
-            entry.filename = entry.filename.removeprefix(folder)
+    root = find_root([entry.filename for entry in entries])
+    entries = [entry for entry in entries if entry.filename.startswith(root)]
+    for entry in entries:
+        entry.filename = entry.filename.removeprefix(root)
     archive.filelist = entries
     archive.NameToInfo = {entry.filename: entry for entry in entries}
+
+
+def find_root(names: Collection[str]) -> str:
+    """Return the folder that contains an archive of this product, with its slash.
+
+    Empty if it is at the top, or if there is none. Raises `SeveralAccounts`.
+    """
+    accounts = list_folders_with(ACCOUNT, names)
+    if accounts:
+        fewest = min(folder.count("/") for folder in accounts)
+        nearest = [folder for folder in accounts if folder.count("/") == fewest]
+        if len(nearest) > 1:
+            raise SeveralAccounts
+        return nearest[0]
+    known = set(names)
+    bundles = [
+        folder
+        for folder in list_folders_with(BUNDLE, names)
+        if folder + META in known or all(name.startswith(folder) for name in names)
+    ]
+    return bundles[0] if len(bundles) == 1 else ""
+
+
+def list_folders_with(mark: str, names: Collection[str]) -> list[str]:
+    """Return the folders with an entry of this name, with their slashes."""
+    return [name.removesuffix(mark) for name in names if f"/{name}".endswith(f"/{mark}")]
 
 
 def is_added(entry: zipfile.ZipInfo) -> bool:
     """Return True for a folder, and for a file that macOS or Windows adds."""
     folder, _, name = entry.filename.rpartition("/")
-    is_of_macos = folder.partition("/")[0] == "__MACOSX" or name.startswith("._")
-    return entry.is_dir() or is_of_macos or name in OF_SYSTEMS
+    is_of_macos = "__MACOSX" in folder.split("/") or name.startswith("._")
+    return not name or is_of_macos or name in OF_SYSTEMS

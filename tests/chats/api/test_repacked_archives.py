@@ -3,12 +3,14 @@
 import io
 import zipfile
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from chats.models import Branch, Chat, Message
-from tests.chats.api.bringing import bring
+from chats.models import Branch, Chat, Message, MessageImage
+from tests.chats.api.bringing import bring, refused
 from tests.chats.api.programs import Program
+from tests.support.exchange_files import PNG, build_pictured_chat, zip_entries
 from tests.support.streamed_responses import read_content
 
 pytestmark = pytest.mark.usefixtures("streams")
@@ -65,3 +67,66 @@ def test_a_bundle_is_imported(
     found = bring(of_charlie, repack(data, folder=folder, is_macos=is_macos))
     assert [told["title"] for told in found.chats] == ["Herons"]
     assert found.not_taken == []
+
+
+def rename_entries(data: bytes, *, before: str = "", slash: str = "/", **added: bytes) -> bytes:
+    """Return an archive whose entries have this folder and slash, with further entries."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(held, "w") as new:
+        for name in old.namelist():
+            new.writestr((before + name).replace("/", slash), old.read(name))
+        for name, content in added.items():
+            new.writestr(name.replace("_dot_", "."), content)
+    return held.getvalue()
+
+
+REPACKED = {
+    "backslashes": {"slash": "\\"},
+    "a folder and backslashes": {"before": "data/", "slash": "\\"},
+    "two folders": {"before": "Downloads/data/"},
+    "a folder and another file": {"before": "data/", "note_dot_txt": b"mine"},
+    "a folder and another chat": {"before": "data/", "a_dot_json": b"[]"},
+}
+
+
+@pytest.mark.parametrize("change", REPACKED.values(), ids=REPACKED)
+@pytest.mark.parametrize("form", ["account", "bundle"])
+def test_a_repacked_archive_is_imported_as_itself(
+    of_alice: Program, of_charlie: Program, herons: Chat, change: dict[str, Any], form: str
+) -> None:
+    answer = (
+        of_alice.get("export")
+        if form == "account"
+        else of_alice.get(f"chats/{herons.pk}/export", form="bundle")
+    )
+    found = bring(of_charlie, rename_entries(read_content(answer), **change))
+    assert found.row["form"] == ("everything" if form == "account" else "bundle")
+    assert ([told["title"] for told in found.chats], found.not_taken) == (["Herons"], [])
+
+
+def test_two_archives_in_one_are_refused(of_alice: Program, herons: Chat) -> None:
+    data = read_content(of_alice.get("export"))
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(held, "w") as new:
+        for folder in ("a/", "b/"):
+            for name in old.namelist():
+                new.writestr(folder + name, old.read(name))
+    code, reason = refused(of_alice, held.getvalue())
+    assert code == "import_bad_archive"
+    assert "several archives" in reason
+
+
+def test_a_foreign_account_list_is_refused_and_not_imported_in_part(of_alice: Program) -> None:
+    said = b'{"id":"a","role":"user","parts":[{"type":"text","text":"x"}]}'
+    code, _ = refused(of_alice, zip_entries(x__account_dot_json=b"{}", x__c_dot_jsonl=said))
+    assert code == "import_malformed"
+
+
+def test_pictures_in_an_archive_with_backslashes_are_imported(of_alice: Program) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("export\\conversations.json", build_pictured_chat("sediment://file_1a"))
+        archive.writestr("export\\user-1\\file_1a-cat.png", PNG)
+    found = bring(of_alice, held.getvalue())
+    assert found.chats[0]["losses"] == []
+    assert bytes(MessageImage.objects.get().data) == PNG
