@@ -15,7 +15,12 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
-from chats.exchange.repacked_archives import SeveralAccounts, ignore_repacking
+from chats.exchange.repacked_archives import (
+    SeveralAccounts,
+    give_allowed_names,
+    ignore_repacking,
+    shorten_entry_name,
+)
 from chats.ground.sentences import Sentence
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
@@ -23,7 +28,6 @@ from contextpolicy.engine.strict_json import (
     load_strict_json,
     strip_json_strings,
 )
-from contextpolicy.engine.text import names
 
 MIB = 1024 * 1024
 # Maximum size of a line, and of a message in a list.
@@ -227,8 +231,8 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
     opened = list_opened_entries(archive)
     if len(opened) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
-    names = archive.namelist()
-    if len(set(names)) < len(names):
+    listed = archive.namelist()
+    if len(set(listed)) < len(listed):
         raise build_archive_error(
             gettext_lazy(
                 "The archive has two entries with the same name. Create the archive again."
@@ -236,6 +240,7 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
         )
     for entry in archive.infolist():
         check_entry(entry)
+    give_allowed_names(archive)
     for entry in opened:
         check_entry_ratio(entry)
     if sum(entry.file_size for entry in opened) > settings.IMPORT_UNPACKED_BYTES:
@@ -332,18 +337,15 @@ def check_entry_path(entry: zipfile.ZipInfo) -> None:
     # A colon elsewhere is harmless: names of exported files can contain a time.
     is_absolute = name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name)
     if is_absolute or ".." in re.split(r"[/\\]", name):
-        raise build_archive_error(
-            gettext_lazy("An entry’s path leads outside the archive. Create the archive again.")
+        problem = gettext_noop(
+            "The path of the entry {name} leads outside the archive. Create the archive again "
+            "without this entry."
         )
+        raise build_archive_error(Sentence(problem, name=shorten_entry_name(name)))
 
 
 def check_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `ImportRefused` for an invalid name or an encrypted entry."""
-    name = entry.filename
-    if not names.is_allowed_name(name) or len(name) > 300:
-        raise build_archive_error(
-            gettext_lazy("An entry’s path leads outside the archive. Create the archive again.")
-        )
+    """Raise `ImportRefused` for an encrypted entry."""
     if entry.flag_bits & 1:
         raise build_archive_error(
             gettext_lazy("The archive is encrypted. Upload an unencrypted archive.")

@@ -177,6 +177,7 @@ RENAMED: Mapping[str, str] = {
 }
 # Stored sentences whose replacements need values that the rows do not have.
 FORMER = (
+    gettext_noop("An entry’s path leads outside the archive. Create the archive again."),
     gettext_noop("The tool server’s response does not follow the protocol, or it is too large."),
     gettext_noop("The tool server did not answer in time."),
     gettext_noop(
