@@ -44,8 +44,6 @@ METADATA: Mapping[str, type | tuple[type, ...]] = {
     "kind": str,
     "sourceRange": Mapping,
 }
-# Parts that show content from outside the chat, which a stored message cannot hold.
-_BESIDE = ("source-url", "source-document", "data-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class UIMessage:
 class MalformedUIMessage(ValueError):
     """A UI message cannot be parsed. The error message states the location and the fix.
 
-    `code` is `malformed_ui_message`, `system_in_history`, `unknown_part` or `duplicate_id`.
+    `code` is `malformed_ui_message`, `system_in_history` or `duplicate_id`.
     """
 
     def __init__(self, code: str, sentence: str) -> None:
@@ -200,7 +198,10 @@ class _PartReader:
         return (*settled, *_texts_first(run))
 
     def read(self, item: object) -> None:
-        """Parse one part; raises MalformedUIMessage if its type or format is unknown."""
+        """Parse one part. A part of an unknown type is a loss.
+
+        Raises MalformedUIMessage for a part without a type, or of another form than its type.
+        """
         kind = item.get("type") if isinstance(item, Mapping) else None
         if not isinstance(item, Mapping) or not isinstance(kind, str):
             raise _build_malformed(f"A part of message {self.own_id!r} has no type.")
@@ -211,14 +212,9 @@ class _PartReader:
         elif kind in ("text", "reasoning", "file"):
             self._close()
             self._parts.append(self._plain(item, kind))
-        elif kind.startswith(_BESIDE):
-            self.losses.append(f"part_dropped:{kind}")
         else:
-            raise MalformedUIMessage(
-                "unknown_part",
-                f"Message {self.own_id!r} has a part of the unknown type {kind!r}. Use text, "
-                "reasoning, file, tool-NAME or step-start.",
-            )
+            # Content from outside the chat, such as sources, and types of later versions.
+            self.losses.append(f"part_dropped:{kind}")
 
     def _close(self) -> None:
         self._parts += self._results

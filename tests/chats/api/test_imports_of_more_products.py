@@ -317,6 +317,8 @@ UNUSUAL: list[dict[str, Any]] = [
             },
             {"type": "source-url", "sourceId": "s1", "url": "https://a.example", "title": "A"},
             {"type": "source-document", "sourceId": "s2", "mediaType": "a/b", "title": "B"},
+            {"type": "reasoning-file", "mediaType": "image/png", "url": "https://a.example/i"},
+            {"type": "custom", "kind": "x.y", "providerMetadata": {"x": {"a": 1}}},
             {"type": "step-start"},
             {"type": "text", "text": "Done.", "state": "done"},
             {"type": "data-x", "data": [1, "😀"]},

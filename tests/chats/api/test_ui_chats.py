@@ -140,6 +140,7 @@ def test_parts_come_back_in_their_order_and_with_all_fields(
         {"type": "text", "text": "Where", "providerMetadata": {"x": {"cache": True}}},
         {"type": "source-url", "sourceId": "1", "url": "https://example.com", "title": "A"},
         {"type": "reasoning", "text": "Hm.", "state": "done"},
+        {"type": "custom", "kind": "x.y", "providerMetadata": {"x": {}}},
         {"type": "tool-map", "toolCallId": "1", "state": "input-available", "input": {"a": [1]}},
         {"type": "dynamic-tool", "toolName": "x", "toolCallId": "2", "state": "input-streaming"},
         {"type": "text", "text": "is it?"},
@@ -363,9 +364,10 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
         *(
             ({"id": "x", "messages": [{**build_user_message("x"), "parts": [part]}]}, 422, code)
             for part, code in (
-                ({"type": "unknown", "text": "Hm."}, "invalid_ui_request"),
+                ({"type": 5, "text": "Hm."}, "invalid_ui_request"),
                 ({"type": "reasoning"}, "invalid_ui_request"),
                 # Nothing that is sent to a model.
+                ({"type": "unknown", "text": "Hm."}, "message_empty"),
                 ({"type": "reasoning", "text": "Hm."}, "message_empty"),
                 ({"type": "tool-x", "toolCallId": "1"}, "message_empty"),
             )
