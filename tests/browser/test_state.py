@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from chats.web.state.form import build_control_name
 from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.faults.programs import MANAGE, python, run
 from tests.support.accessibility import find_accessibility_faults
 from tests.support.browser_chats import PHONE
 
+FIELD = f"#field-{build_control_name('destination')}"
 BOOKING = """
 from django.utils import timezone
 from contextpolicy.models import ContextPolicy
@@ -67,7 +69,7 @@ def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
     page.get_by_label("Destination").fill("Bergen <b>by sea</b>")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("#state .notice--ok[role=status]")).to_be_visible()
-    expect(page.locator("#field-f1")).to_contain_text("Corrected by you after message 2")
+    expect(page.locator(FIELD)).to_contain_text("Corrected by you after message 2")
     assert not booking.was_reloaded()
 
     # A person who opened the page earlier does not overwrite it.
@@ -108,7 +110,7 @@ def test_the_state_is_corrected_without_scripts(
     plain.page.goto(booking.page.url + "state")
     plain.page.get_by_label("Destination").fill("Rome")
     plain.page.get_by_role("button", name="Save").click()
-    expect(plain.page.locator("#field-f1")).to_contain_text("Corrected by you")
+    expect(plain.page.locator(FIELD)).to_contain_text("Corrected by you")
     expect(plain.page.get_by_label("Destination")).to_have_value("Rome")
 
 
@@ -125,7 +127,7 @@ def test_axe_finds_nothing_serious_on_the_pages_of_a_state(
     person.page.goto(chat + "state")
     person.page.get_by_label("Destination").fill("Rome")
     person.page.get_by_role("button", name="Save").click()
-    expect(person.page.locator("#field-f1")).to_contain_text("Corrected by you")
+    expect(person.page.locator(FIELD)).to_contain_text("Corrected by you")
     for width in (1280, 390):
         person.page.set_viewport_size({"width": width, "height": 800})
         assert find_accessibility_faults(person) == []

@@ -7,6 +7,7 @@ from django.db import transaction
 
 from chats.models import Branch, Chat, ChatState
 from chats.record import states
+from contextpolicy.models import ContextPolicy
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 
@@ -24,8 +25,8 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def keep_a_state(*, now: datetime, **values: Any) -> None:
-    """Assign a policy that extracts a state."""
+def keep_a_state(*, now: datetime, **values: Any) -> ContextPolicy:
+    """Assign a policy that extracts a state, and return it."""
     made = create_policy(
         slug="booking",
         name="Booking",
@@ -34,6 +35,7 @@ def keep_a_state(*, now: datetime, **values: Any) -> None:
         now=now,
     )
     assign_policy(policy=made, level="instance", actor="system", now=now)
+    return made
 
 
 def lay(

@@ -12,6 +12,7 @@ from chats.record.states import Kept
 from contextpolicy.engine.strategies.entity_state import LARGEST_STATE
 
 ONE_LINE = 200
+CONTROL = "f-"
 TEXT = {"class": "input", "autocomplete": "off", "dir": "auto"}
 
 
@@ -24,19 +25,20 @@ class StateForm(forms.Form):
 
     def __init__(self, kept: Kept, *, data: Any = None) -> None:
         super().__init__(data)
-        # Field names are an administrator's free text, so controls are numbered.
         self.names: dict[str, str] = {}
-        for number, name in enumerate(kept.declared):
+        for name in kept.declared:
             schema = kept.schema["properties"][name]
             declared = schema if isinstance(schema, Mapping) else {}
-            value = kept.values.get(name)
-            self.names[f"f{number}"] = name
-            self.fields[f"f{number}"] = build_state_field(name, declared, value)
+            key = build_control_name(name)
+            self.names[key] = name
+            self.fields[key] = build_state_field(name, declared, kept.values.get(name))
 
     @property
     def said(self) -> dict[str, Any]:
         """Submitted values of the fields that are not empty, by name."""
-        given = {name: self.cleaned_data[key] for key, name in self.names.items()}
+        given = {
+            name: self.cleaned_data[key] for key, name in self.names.items() if key in self.data
+        }
         return {
             name: normalise_field_value(value)
             for name, value in given.items()
@@ -45,9 +47,34 @@ class StateForm(forms.Form):
 
     @property
     def removed(self) -> list[str]:
-        """Names of the empty fields."""
+        """Names of the fields that were submitted empty. A field that was not submitted stays."""
         said = self.said
-        return [name for name in self.names.values() if name not in said]
+        return [name for key, name in self.names.items() if key in self.data and name not in said]
+
+    def list_undeclared(self) -> dict[str, str]:
+        """Return the submitted texts of fields that the schema no longer declares, by name."""
+        given = {parse_control_name(key): self.data[key] for key in self.data}
+        return {
+            name: text
+            for name, text in given.items()
+            if name and name not in self.names.values() and not is_unknown(text)
+        }
+
+
+def build_control_name(name: str) -> str:
+    """Return the name of a field's control, which stays the same when the schema changes.
+
+    Field names are an administrator's free text, so the control has the hexadecimal form.
+    """
+    return CONTROL + name.encode("utf-8", "surrogatepass").hex()
+
+
+def parse_control_name(key: str) -> str:
+    """Return the field name of a control. Empty for a name of another kind."""
+    try:
+        return bytes.fromhex(key.removeprefix(CONTROL)).decode() if key.startswith(CONTROL) else ""
+    except ValueError:
+        return ""
 
 
 def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:

@@ -1,5 +1,6 @@
 """The chat state: shown beside the meter, edited on its own page."""
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from datetime import datetime
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, gettext_noop, ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.actions import state_edits
@@ -18,7 +19,12 @@ from chats.record import access, states
 from chats.record.states import Kept, StateChanged
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import STATE_VERSIONS
-from chats.web.state.form import StateForm, format_state_value, parse_base_version
+from chats.web.state.form import (
+    StateForm,
+    format_state_value,
+    normalise_field_value,
+    parse_base_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,17 @@ def build_field_view(kept: Kept, name: str) -> FieldView:
     )
 
 
+class StateFieldsChanged(Refusal):
+    """The policy no longer declares a field that the user has changed. Nothing was saved."""
+
+    code = "state_fields_changed"
+    status = 409
+    sentence = gettext_noop(
+        "The policy no longer declares these fields of the state: {fields}. Nothing was saved. "
+        "Review the other values and save again."
+    )
+
+
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
@@ -86,6 +103,9 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     form = StateForm(found.kept, data=request.POST)
     if not form.is_valid():
         return render_state_page(request, chat, found.kept, form=form, status=422)
+    if typed := list_undeclared_fields(form, kept=found.kept):
+        refusal: Refusal = StateFieldsChanged(fields=", ".join(field.label for field in typed))
+        return render_state_page(request, chat, found.kept, form=form, typed=typed, refusal=refusal)
     try:
         found = state_edits.edit_state(
             chat=chat,
@@ -203,6 +223,16 @@ def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) 
         replace(build_field_view(kept, name), value=format_state_value(value))
         for name, value in form.said.items()
         if not any(values.get(name) == value for values in known)
+    ]
+
+
+def list_undeclared_fields(form: StateForm, *, kept: Kept) -> list[FieldView]:
+    """Return the submitted fields that the schema no longer declares and the user has changed."""
+    stored = {name: format_state_value(value) for name, value in kept.values.items()}
+    return [
+        FieldView(name=name, label=name, value=text, source="", at=None)
+        for name, text in form.list_undeclared().items()
+        if normalise_field_value(text) not in (stored.get(name), json.dumps(kept.values.get(name)))
     ]
 
 

@@ -17,14 +17,16 @@ from chats.record.states import StateChanged
 from chats.turns.start import start_turn
 from chats.web.reasons import LEFT_OUT
 from chats.web.receipt_labels import PARTS
-from contextpolicy.models import AuditEvent
+from chats.web.state.form import build_control_name
+from contextpolicy.models import AuditEvent, ContextPolicy
+from contextpolicy.publish import create_policy_version
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.markup import described, tight
 from tests.support.chat_pages import HTMX
 
 XSS = "<script>alert(1)</script>"
-# The controls: class, date, destination, insured, people, wishes.
-EMPTY = {f"f{number}": "" for number in range(len(SCHEMA["properties"]))}
+EMPTY = {build_control_name(name): "" for name in SCHEMA["properties"]}
+CLASS, DATE, DESTINATION, INSURED, PEOPLE, WISHES = sorted(EMPTY)
 
 
 def newest(chat: Chat) -> ChatState:
@@ -78,12 +80,12 @@ def test_a_correction_is_the_next_version(
     page: Client, chat: Chat, kept: ChatState, alice: User, headers: dict[str, str]
 ) -> None:
     said = {
-        "f2": "Rome",
-        "f1": "2026-05-03",
-        "f4": "2",
-        "f0": '"first"',
-        "f3": "true",
-        "f5": '["a window"]',
+        DESTINATION: "Rome",
+        DATE: "2026-05-03",
+        PEOPLE: "2",
+        CLASS: '"first"',
+        INSURED: "true",
+        WISHES: '["a window"]',
     }
     answer = page.post(address(chat), {"version": 1, **said}, headers=headers)
     assert answer.status_code == (200 if headers else 302)
@@ -114,12 +116,12 @@ def test_a_correction_is_the_next_version(
 def test_a_field_left_empty_is_not_known_any_more(
     page: Client, chat: Chat, kept: ChatState
 ) -> None:
-    page.post(address(chat), {"version": 1, **EMPTY, "f4": "3"})
+    page.post(address(chat), {"version": 1, **EMPTY, PEOPLE: "3"})
     assert newest(chat).values == {"people": 3}
 
 
 def test_saving_what_is_there_changes_nothing(page: Client, chat: Chat, kept: ChatState) -> None:
-    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Oslo"})
+    page.post(address(chat), {"version": 1, **EMPTY, DESTINATION: "Oslo"})
     assert newest(chat) == kept
     assert not AuditEvent.objects.filter(type="state.corrected").exists()
 
@@ -129,7 +131,9 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
 ) -> None:
     lay(chat, {"destination": "Bergen"}, now=now, seq=3)
     for headers in ({}, HTMX):
-        answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"}, headers=headers)
+        answer = page.post(
+            address(chat), {"version": 1, **EMPTY, DESTINATION: "Rome"}, headers=headers
+        )
         body = answer.content.decode()
         assert answer.status_code == (200 if headers else 409)
         assert "The state has changed since you opened it and is now at version 2." in body
@@ -146,40 +150,41 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"f2": "x" * 81}, "at most 80 characters"),
-        ({"f1": "soon"}, "must be a date"),
-        ({"f4": "0"}, "must be at least 1"),
-        ({"f4": "two"}, "whole number"),
-        ({"f0": '"third"'}, "Select a valid choice"),
-        ({"f5": "no json"}, "valid JSON"),
-        ({"f5": "[" * 2_000}, "valid JSON"),
-        ({"f5": "1" * 5_000}, "valid JSON"),
-        ({"f5": '{"a": 1}'}, "must be of type array"),
-        ({"f5": '["%s"]' % ("x" * 17_000)}, "The limit is 16,384"),
-        ({"f5": r'["\u0000"]'}, "NUL"),
-        ({"f5": r'["\ud83d"]'}, "surrogate"),
-        ({"f2": "a\0b"}, "Null characters"),
+        ({DESTINATION: "x" * 81}, "at most 80 characters"),
+        ({DATE: "soon"}, "must be a date"),
+        ({PEOPLE: "0"}, "must be at least 1"),
+        ({PEOPLE: "two"}, "whole number"),
+        ({CLASS: '"third"'}, "Select a valid choice"),
+        ({WISHES: "no json"}, "valid JSON"),
+        ({WISHES: "[" * 2_000}, "valid JSON"),
+        ({WISHES: "1" * 5_000}, "valid JSON"),
+        ({WISHES: '{"a": 1}'}, "must be of type array"),
+        ({WISHES: '["%s"]' % ("x" * 17_000)}, "The limit is 16,384"),
+        ({WISHES: r'["\u0000"]'}, "NUL"),
+        ({WISHES: r'["\ud83d"]'}, "surrogate"),
+        ({DESTINATION: "a\0b"}, "Null characters"),
     ],
     ids=range(13),
 )
 def test_what_does_not_fit_is_refused_and_stays_in_the_form(
     page: Client, chat: Chat, kept: ChatState, said: dict[str, str], sentence: str
 ) -> None:
-    answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Nowhere", **said})
+    answer = page.post(address(chat), {"version": 1, **EMPTY, DESTINATION: "Nowhere", **said})
     body = answer.content.decode()
     assert answer.status_code == 422
     assert sentence in body
-    if "f2" not in said:
+    if DESTINATION not in said:
         assert 'value="Nowhere"' in body
     assert newest(chat) == kept
 
 
 def test_errors_and_helps_are_tied_to_their_fields(page: Client, chat: Chat, now: datetime) -> None:
+    a, b = map(build_control_name, "ab")
     properties = {"a": {"type": "integer", "description": "How many come"}, "b": {"type": "number"}}
     keep_a_state(now=now, state_schema={"type": "object", "properties": properties})
-    assert described(page.get(address(chat)).content.decode()) == {"f0": "id_f0_helptext"}
-    body = page.post(address(chat), {"version": 0, "f0": "two", "f1": "x"}).content.decode()
-    assert described(body) == {"f0": "id_f0_helptext id_f0_error", "f1": "id_f1_error"}
+    assert described(page.get(address(chat)).content.decode()) == {a: f"id_{a}_helptext"}
+    body = page.post(address(chat), {"version": 0, a: "two", b: "x"}).content.decode()
+    assert described(body) == {a: f"id_{a}_helptext id_{a}_error", b: f"id_{b}_error"}
 
 
 def test_fields_that_were_left_alone_are_not_called_typed(
@@ -188,7 +193,7 @@ def test_fields_that_were_left_alone_are_not_called_typed(
     keep_a_state(now=now)
     lay(chat, {"destination": "Oslo", "people": 2, "wishes": ["a window"]}, now=now)
     lay(chat, {"destination": "Bergen", "people": 2, "wishes": []}, now=now, seq=3)
-    said = {"f2": "Oslo", "f4": "3", "f5": '["a window"]'}
+    said = {DESTINATION: "Oslo", PEOPLE: "3", WISHES: '["a window"]'}
     answer = page.post(address(chat), {"version": 1, **EMPTY, **said})
     assert [(field.label, field.value) for field in answer.context["typed"]] == [("people", "3")]
     # For an unknown version, every inactive value may have been typed.
@@ -226,7 +231,7 @@ def test_a_correction_counts_from_the_next_turn_on(
     found = [TextDelta('{"destination": "Oslo"}'), Finished("stop")]
     reply = [TextDelta("Fine."), Finished("stop")]
     work(start_turn(user=alice, chat=chat, text="To Oslo", now=now).turn, found, reply)
-    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
+    page.post(address(chat), {"version": 1, **EMPTY, DESTINATION: "Rome"})
     assert newest(chat).to_seq == 2
 
     turn = start_turn(user=alice, chat=chat, text="For two", now=now).turn
@@ -252,7 +257,7 @@ def test_a_correction_during_a_reply_leaves_its_message_to_be_read(
     Turn.objects.filter(pk=turn.pk).update(
         status="running", lease_token="t", lease_until="2100-01-01T00:00:00Z"
     )
-    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
+    page.post(address(chat), {"version": 1, **EMPTY, DESTINATION: "Rome"})
     assert newest(chat).to_seq == kept.to_seq == 1
 
 
@@ -263,7 +268,7 @@ def test_values_are_shown_as_text(page: Client, chat: Chat, now: datetime) -> No
         body = page.get(address(chat, part), headers=HTMX if part == "tail" else {}).content
         assert b"&lt;script&gt;alert" in body
         assert b"<script>alert" not in body
-    answer = page.post(address(chat), {"version": 0, **EMPTY, "f2": XSS}, headers=HTMX)
+    answer = page.post(address(chat), {"version": 0, **EMPTY, DESTINATION: XSS}, headers=HTMX)
     assert b"<script>alert" not in answer.content
 
 
@@ -275,9 +280,40 @@ def test_fields_of_an_older_schema_are_shown_and_stay(
     lay(chat, {"mood": "good"}, now=now)
     body = page.get(address(chat)).content.decode()
     assert 'data-note="undeclared-field"' in body
-    page.post(address(chat), {"version": 1, **EMPTY, "f4": "2"})
+    page.post(address(chat), {"version": 1, **EMPTY, PEOPLE: "2"})
     assert newest(chat).values == {"mood": "good", "people": 2}
     assert AuditEvent.objects.get(type="state.corrected").data["fields"] == ["people"]
+
+
+def publish_schema(policy: ContextPolicy, schema: dict[str, Any], *, now: datetime) -> None:
+    values = {"strategy": "entity_state", "state_schema": schema}
+    create_policy_version(policy=policy, values=values, locks=(), note="", actor="system", now=now)
+
+
+def test_values_stay_with_their_fields_when_the_schema_changes(
+    page: Client, chat: Chat, now: datetime
+) -> None:
+    text = {"type": "string"}
+    old = {"type": "object", "properties": {"city": text, "name": text}}
+    policy = keep_a_state(now=now, state_schema=old)
+    lay(chat, {"city": "Oslo", "name": "Ada"}, now=now)
+    sent = re.findall(r'name="(f[^"]*)"', page.get(address(chat)).content.decode())
+    said = dict(zip(sent, ["Paris", "Ada"], strict=True))
+    added = {"type": "object", "properties": {"budget": text, "city": text, "name": text}}
+    publish_schema(policy, added, now=now)
+    page.post(address(chat), {"version": 1, **said})
+    assert newest(chat).values == {"city": "Paris", "name": "Ada"}
+
+    # The typed text of a field that is gone is shown, and nothing is saved.
+    fewer = {"type": "object", "properties": {"name": text}, "additionalProperties": True}
+    publish_schema(policy, fewer, now=now)
+    answer = page.post(address(chat), {"version": 2, **said, sent[0]: "Rome"})
+    assert answer.status_code == 409
+    assert [(field.label, field.value) for field in answer.context["typed"]] == [("city", "Rome")]
+    assert newest(chat).version == 2
+    # One that the user left alone is no reason to refuse.
+    page.post(address(chat), {"version": 2, **said, sent[1]: "Eve"})
+    assert newest(chat).values == {"city": "Paris", "name": "Eve"}
 
 
 def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datetime) -> None:
@@ -286,7 +322,8 @@ def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datet
     lay(chat, {"name": "Two\nlines", "story": "Once"}, now=now)
     body = page.get(address(chat)).content.decode()
     assert body.count("<textarea") == 2
-    page.post(address(chat), {"version": 1, "f0": "Two\r\nlines", "f1": "Once\r\nmore"})
+    name, story = map(build_control_name, ["name", "story"])
+    page.post(address(chat), {"version": 1, name: "Two\r\nlines", story: "Once\r\nmore"})
     assert newest(chat).values == {"name": "Two\nlines", "story": "Once\nmore"}
 
 
