@@ -190,9 +190,12 @@ def set_chat_team(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: dat
     """Choose the team that replies in a chat from the next message on. None: the model replies.
 
     Rounds of the former team that wait for a person or are at a limit end. The chat
-    receives the team's task if it has none. Raises `NotFound` and `TeamBusy`.
+    receives the team's task if it has none. The chat's team can be chosen again after it was
+    deleted. Raises `NotFound` and `TeamBusy`.
     """
-    chosen = access.get_team(user=user, team_id=team_id) if team_id else None
+    chosen = chat.team if team_id == chat.team_id else None
+    if team_id and chosen is None:
+        chosen = access.get_team(user=user, team_id=team_id)
     with transaction.atomic():
         chat = lock_chat_for_writing(chat.pk)
         if chat.active_branch and chat.active_branch.turns.filter(finished_at=None).exists():

@@ -130,6 +130,7 @@ def render_new_chat(request: PersonRequest, form: NewChatForm | None = None) -> 
         models=models,
         team_names=list_team_mentions(teams),
     )
+    team = sent.get("team") or request.GET.get("team", "")
     values = {
         "shell": build_shell(user=request.user),
         "composer": composer,
@@ -138,7 +139,8 @@ def render_new_chat(request: PersonRequest, form: NewChatForm | None = None) -> 
         "erased_after": policy.retention_days,
         "temporary": sent.get("temporary", False),
         "teams": teams,
-        "chosen_team": sent.get("team") or request.GET.get("team", ""),
+        "chosen_team": team,
+        "is_team_gone": bool(team) and team not in {str(each.pk) for each in teams},
         "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
         "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),
         # The picker is also empty if the policy does not work with any model.

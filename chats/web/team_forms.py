@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Self, cast
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Team, TeamVersion
@@ -266,8 +266,15 @@ class ResponderForm(PageForm):
         super().__init__(*args, **options)
         cast(OptionField, self.fields["team"]).choices = [
             ("", gettext_lazy("The chat’s model")),
-            *((str(team.pk), team.name) for team in teams),
+            *((str(team.pk), label_team(team)) for team in teams),
         ]
+
+
+def label_team(team: Team) -> str:
+    """Return the name of a team, marked if the team is deleted."""
+    if team.deleted_at is None:
+        return team.name
+    return gettext("{name} (deleted)").format(name=team.name)
 
 
 class TaskForm(PageForm):

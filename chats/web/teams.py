@@ -8,10 +8,12 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.actions import lifecycle
 from chats.compaction.people.summary_permissions import EDITS_POLICIES
+from chats.ground.refusals import Refusal
 from chats.models import Chat, Team, TeamVersion
 from chats.record import access
 from chats.teams import conversation, play, rosters, team_drafts
@@ -23,6 +25,15 @@ from chats.web.team_forms import NEW_AGENT, ResponderForm, TaskForm, TeamForms
 from chats.web.thread.updates import render_tail_update
 from contextpolicy.engine.team.rounds import MOST_MEMBERS
 from contextpolicy.models import ContextPolicy
+
+
+class NoResponderChosen(Refusal):
+    """The form names neither the chat's model nor a team."""
+
+    code = "team_missing"
+    status = 422
+    sentence = gettext_noop("Nothing is chosen. Choose the chat’s model or a team.")
+    param = "team"
 
 
 @require_GET
@@ -134,8 +145,10 @@ def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return render_team_choice(request, chat)
-    form = ResponderForm(request.POST, teams=list_selectable_teams(request))
+    form = ResponderForm(request.POST, teams=list_chat_teams(request, chat))
     with form.catch_refusal():
+        if "team" not in request.POST:
+            raise NoResponderChosen
         rosters.set_chat_team(
             user=request.user,
             chat=chat,
@@ -174,14 +187,14 @@ def render_team_choice(
 ) -> HttpResponse:
     """Render the page. Forms that are given keep their values and their refusal."""
     chosen = {"team": str(chat.team_id or "")}
-    teams = list_selectable_teams(request)
+    teams = list_chat_teams(request, chat)
     form = form or ResponderForm(initial=chosen, teams=teams)
     task_form = task_form or TaskForm(initial={"task": chat.team_task or ""})
     refusal = form.refusal or task_form.refusal
     context = {
         "chat": chat,
         "form": form,
-        "has_teams": bool(teams),
+        "has_choice": bool(teams),
         "task_form": task_form,
         "notice": notice,
         "refusal": refusal,
@@ -200,7 +213,15 @@ def parse_uuid_or_nil(text: str) -> uuid.UUID | None:
 
 def list_selectable_teams(request: PersonRequest) -> Sequence[Team]:
     rows = access.get_visible_teams(user=request.user).select_related("current")
-    return list(rows.order_by("current__name", "pk")[:100])
+    return list(rows.order_by("current__name", "pk"))
+
+
+def list_chat_teams(request: PersonRequest, chat: Chat) -> Sequence[Team]:
+    """Return the selectable teams, and the team of the chat even if it is deleted."""
+    teams = list(list_selectable_teams(request))
+    if chat.team is not None and chat.team not in teams:
+        teams.append(chat.team)
+    return teams
 
 
 def build_version_forms(request: PersonRequest, team: Team) -> TeamForms:
