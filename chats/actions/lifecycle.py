@@ -307,15 +307,18 @@ def build_model_choices(
     user: AbstractBaseUser,
     choice: model_choice.ChosenModel | None = None,
     models: Sequence[Any] | None = None,
+    wanted: str = "",
 ) -> Sequence[OfferedModel]:
     """List all enabled models; mark those that the policy allows and the one that the chat uses.
 
-    Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already
+    `wanted`: the slug of the model for a chat that has none; the default model if it is not
+    offered. Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already
     loaded.
     """
     probe = chat or Chat(owner_id=user.pk)
     specs = load_enabled_models() if models is None else models
-    current = probe.model or find_default_model(specs)
+    named = next((spec for spec in specs if spec.slug == wanted), None)
+    current = probe.model or named or find_default_model(specs)
     if choice is not None and choice.model == current:
         effective = choice.effective
     else:

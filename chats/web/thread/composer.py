@@ -66,6 +66,10 @@ class Composer:
     team_names: Sequence[Mention] = ()
     # The files of a refused message.
     attachments: Sequence[Attachment] = ()
+    # The role of the refused message; None: no message was refused.
+    sent_role: str | None = None
+    # The refused message sends its unread files by name only.
+    unread: bool = False
 
     @property
     def file_bytes(self) -> int:
@@ -79,7 +83,12 @@ class Composer:
 
     @property
     def has_unread(self) -> bool:
-        """True if the message was refused because a file is not read yet, or could not be read."""
+        """True if the message was refused because a file is not read yet, or could not be read.
+
+        Stays true for the next attempts of a message that accepts unread files.
+        """
+        if self.unread:
+            return True
         return self.refusal is not None and self.refusal.code in {"file_not_ready", "file_not_read"}
 
     @property
@@ -92,6 +101,13 @@ class Composer:
         if self.chat is None or self.roster is None:
             return ()
         return play.list_seats(self.chat, roster=self.roster)
+
+    @property
+    def seat(self) -> str:
+        """The selected role: of the refused message, else the one that a round waits for."""
+        if self.sent_role is not None:
+            return self.sent_role
+        return next((seat.role_id for seat in self.seats if seat.is_waited_for), "")
 
     @property
     def mentions(self) -> Sequence[Mention]:
@@ -192,17 +208,23 @@ def build_composer(
 
     `choice` and `models` are described in `list_offered_models`.
     """
+    values = sent.read_values() if sent else {}
+    wanted = values.get("model", "")
     return Composer(
         chat=chat,
-        models=list_offered_models(user=user, chat=chat, choice=choice, models=models),
+        models=list_offered_models(
+            user=user, chat=chat, choice=choice, models=models, wanted=wanted
+        ),
         limit=limit,
         is_replying=is_replying,
         key=uuid.uuid4().hex,
-        text=sent.read_values()["text"] if sent else "",
+        text=values.get("text", ""),
         refusal=sent.refusal if sent else None,
         roster=play.find_roster(chat) if chat else None,
         team_names=team_names,
-        attachments=load_attachments(user, sent.read_values()["files"]) if sent else (),
+        attachments=load_attachments(user, values["files"]) if sent else (),
+        sent_role=values.get("as"),
+        unread=values.get("unread", False),
     )
 
 
@@ -212,10 +234,13 @@ def list_offered_models(
     chat: Chat | None,
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
+    wanted: str = "",
 ) -> Sequence[OfferedModel]:
     """Return the entries of the model picker; empty if the policy works with no model."""
     try:
-        return lifecycle.build_model_choices(chat=chat, user=user, choice=choice, models=models)
+        return lifecycle.build_model_choices(
+            chat=chat, user=user, choice=choice, models=models, wanted=wanted
+        )
     except model_choice.PolicyRefused:
         return ()
 

@@ -1,5 +1,6 @@
 """Rounds that wait for a person: the next person is asked, and limits keep the queue."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -62,6 +63,20 @@ def test_the_page_asks_the_second_person_or_goes_on_without(
     assert client.post(reverse("chats:round-go-on", args=[game.chat.pk])).status_code == 302
     assert game.answer("Written.") == ["Writer"]
     assert "Rome." in game.prompts[-1][-1][1]
+
+
+def test_a_refused_message_keeps_its_role(play: Plays, client: Client, alice: User) -> None:
+    game = play("Planner", "Writer", humans=("Ann", "Bob"))
+    client.force_login(alice)
+    game.ask("@Planner plan it.")
+    game.answer("[NEXT:Ann] [NEXT:Bob]")
+    address = reverse("chats:message-create", args=[game.chat.pk])
+    for role, headers in (("bob", {}), ("bob", {"HX-Request": "true"}), ("", {})):
+        refused = client.post(address, {"text": " ", "as": role}, headers=headers)
+        html = refused.content.decode()
+        choices = html[html.index('id="composer-as"') :]
+        chosen = re.findall(r'<option value="([^"]*)" selected>', choices[: choices.index("</s")])
+        assert chosen == ([role] if role else [])
 
 
 @pytest.mark.parametrize("reason", ["hops", "tokens", "time"])

@@ -9,6 +9,7 @@ from django.test import Client
 
 from chats.models import Chat, Message
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from tests.support.chat_pages import create_second_model
 
 
 def test_the_first_message_makes_the_chat_and_opens_it(page: Client, demo_model: ModelSpec) -> None:
@@ -129,3 +130,12 @@ def test_the_page_names_the_limit_of_the_person_s_policy(
 
     assert 'data-limit="3000"' in html
     assert "/ 3,000" in html
+
+
+def test_a_refused_first_message_keeps_its_choices(page: Client, demo_model: ModelSpec) -> None:
+    other = create_second_model()
+    said = {"text": " ", "model": other.slug, "unread": "1", "temporary": "1"}
+    html = page.post("/chats/new", said).content.decode()
+    checked = re.findall(r'<input[^>]* name="(\w+)"[^>]* checked>', html)
+    assert sorted(checked) == ["model", "temporary", "unread"]
+    assert f'name="model" value="{other.slug}" checked' in html
