@@ -66,14 +66,38 @@ function show(form, response, text) {
   return true;
 }
 
-// The admin re-renders a form with errors as a page; nothing was saved.
-function submitPlainly(form, submitter) {
-  if (submitter?.name) {
-    const field = document.createElement("input");
-    Object.assign(field, { type: "hidden", name: submitter.name, value: submitter.value });
-    form.append(field);
+// Scripts of Django that prepare a form when its page loads. They run again for a new form.
+const preparing = ["inlines.js", "prepopulate_init.js", "autocomplete.js", "change_form.js"];
+
+function prepareAdminForm(content) {
+  for (const old of document.querySelectorAll("script[src]")) {
+    if (!preparing.includes(new URL(old.src).pathname.split("/").pop())) continue;
+    const script = document.createElement("script");
+    for (const { name, value } of old.attributes) script.setAttribute(name, value);
+    script.async = false;
+    old.replaceWith(script);
   }
-  HTMLFormElement.prototype.submit.call(form);
+  // Date fields and lists of two columns wait for this event.
+  dispatchEvent(new Event("load"));
+  window.htmx?.process(content);
+}
+
+// Shows the page that the admin answered with: a form with errors, or a preview. The server has
+// processed the request, so it is not sent again.
+function showAdmin(response, text) {
+  const page = isAdmin && response.ok && response.headers.has("X-Request-ID") ? parse(text) : null;
+  const content = page && find("#content", page);
+  if (!content) return false;
+  find("#content").replaceWith(content);
+  find(".messagelist")?.remove();
+  const messages = find(".messagelist", page);
+  if (messages) content.before(messages);
+  document.title = page.title;
+  prepareAdminForm(content);
+  const first = find("[aria-invalid=true], .errornote", content) ?? content;
+  if (!first.matches("input, select, textarea")) first.tabIndex = -1;
+  first.focus();
+  return true;
 }
 
 async function send(form, submitter) {
@@ -102,8 +126,7 @@ async function send(form, submitter) {
     await Promise.all(waits);
     follow(address, form);
   }
-  else if (show(form, response, text)) return;
-  else if (isAdmin && response.ok && response.headers.has("X-Request-ID")) submitPlainly(form, submitter);
+  else if (show(form, response, text) || showAdmin(response, text)) return;
   else if (response.ok) fail(signIn, 401);
   else fail(sentenceFor(response.status, text, (name) => response.headers.get(name)), response.status);
 }
