@@ -20,6 +20,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext_noop
 from django.views import defaults
@@ -29,6 +30,7 @@ from chats.ground import csrf, databases, deleted_rows
 from chats.ground.refusals import Refusal
 from chats.ground.request_ids import REQUEST
 from chats.ground.tracing import trace_span
+from chats.web.auth import SignedOut
 from chats.web.errors import is_api_request, render_refusal
 from contextpolicy import resolution
 from project.request_limits import REFUSED
@@ -256,15 +258,38 @@ class WholeFilesMiddleware(Around):
         return whole
 
 
+class SignInTooOld(Refusal):
+    """The page of the form requires a sign-in within the last 15 minutes."""
+
+    code = "sign_in_too_old"
+    status = 401
+    sentence = gettext_noop(
+        "You signed in more than 15 minutes ago. Confirm your identity in another tab, then try "
+        "again. This page keeps your text."
+    )
+
+
+# The sign-in page, and the page of the admin that redirects to it.
+SIGN_IN_PATHS = frozenset({settings.LOGIN_URL, "/admin/login/"})
+
+
 class PageFormMiddleware(Around):
     """Gives a script that sent a form the URL of the next page, in `X-Location`.
 
-    The script cannot see or show a redirect, so it gets status 204 and loads that URL.
+    The script cannot see or show a redirect, so it gets status 204 and loads that URL. A redirect
+    to a sign-in becomes an error instead, because the form may contain unsaved text.
     """
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         is_redirect = response.status_code in {HTTPStatus.FOUND, HTTPStatus.SEE_OTHER}
         if is_redirect and request.headers.get("X-Page-Form"):
+            target = urlsplit(response["Location"])
+            if "next=" in target.query and target.path == reverse("confirm"):
+                refused = render_refusal(request, SignInTooOld())
+                refused["X-Sign-In"] = response["Location"]
+                return refused
+            if "next=" in target.query and target.path in SIGN_IN_PATHS:
+                return render_refusal(request, SignedOut())
             response["X-Location"] = response["Location"]
             del response["Location"]
             response.status_code = HTTPStatus.NO_CONTENT

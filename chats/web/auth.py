@@ -32,7 +32,7 @@ class PersonRequest(HttpRequest):
 
 
 class SignedOut(Refusal):
-    """An htmx request has no session."""
+    """A request of a script has no session."""
 
     code = "signed_out"
     status = 401

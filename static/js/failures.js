@@ -89,7 +89,8 @@ function put(note, control) {
   note.scrollIntoView({ block: "nearest" });
 }
 
-export function showFailure({ key, control, sentence, status, again }) {
+// `signInAt`: the address of the page that confirms the identity of a signed-in user.
+export function showFailure({ key, control, sentence, status, signInAt, again }) {
   clearFailure(key);
   const note = document.createElement("div");
   const words = document.createElement("p");
@@ -108,9 +109,9 @@ export function showFailure({ key, control, sentence, status, again }) {
   note.append(words, button);
   if (status === 401) {
     const link = document.createElement("a");
-    link.href = `/login/?${new URLSearchParams({ next: location.pathname })}`;
+    link.href = signInAt ?? `/login/?${new URLSearchParams({ next: location.pathname })}`;
     link.target = "_blank";
-    link.textContent = gettext("Sign in");
+    link.textContent = signInAt ? gettext("Confirm your identity") : gettext("Sign in");
     link.className = "btn btn--s button";
     button.before(link);
   }

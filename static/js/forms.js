@@ -102,11 +102,11 @@ function showAdmin(response, text) {
 
 async function send(form, submitter) {
   const key = `post ${pathOf(form)}`;
-  const fail = (sentence, status = 0) => {
+  const fail = (sentence, status = 0, signInAt = null) => {
     delete form.dataset.sent;
     form.dispatchEvent(new CustomEvent("form:failed", { bubbles: true }));
     const again = () => form.requestSubmit(submitter?.isConnected ? submitter : null);
-    showFailure({ key, control: form, sentence, status, again });
+    showFailure({ key, control: form, sentence, status, signInAt, again });
   };
   clearFailure(key);
   let response;
@@ -128,7 +128,10 @@ async function send(form, submitter) {
   }
   else if (show(form, response, text) || showAdmin(response, text)) return;
   else if (response.ok) fail(signIn, 401);
-  else fail(sentenceFor(response.status, text, (name) => response.headers.get(name)), response.status);
+  else {
+    const header = (name) => response.headers.get(name);
+    fail(sentenceFor(response.status, text, header), response.status, header("X-Sign-In"));
+  }
 }
 
 document.addEventListener("submit", (event) => {
