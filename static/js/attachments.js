@@ -2,7 +2,7 @@
 // item with its progress. The server renders an item once its upload has ended.
 
 import { carryFiles, forgetUnsent, unsentFiles } from "./drafts.js";
-import { parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
+import { clearFailure, late, parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
 import { box, find, say } from "./page.js";
 import { fill, gettext } from "./translation.js";
 
@@ -22,12 +22,33 @@ function fail(item, sentence) {
   isSendingLater = false;
 }
 
+// A failed upload keeps its file, so that it can be repeated.
+let failures = 0;
+
+function failUpload(item, file, reason, status) {
+  if (!item.isConnected) return;
+  fail(item, fill(gettext("{name} was not uploaded."), { name: file.name }));
+  const key = `upload ${(failures += 1)}`;
+  const again = () => {
+    if (!item.isConnected) return;
+    item.remove();
+    upload(file);
+  };
+  const sentence = `${file.name}: ${reason}`;
+  showFailure({ key, control: box().form, sentence, status, again });
+  item.addEventListener("attachment:removed", () => clearFailure(key));
+}
+
 // Replaces the item by the one of the server, if the response has one.
-function finish(item, request, name) {
-  const made = find("li.attachment", parse(request.responseText));
+function finish(item, request, file) {
+  const { name } = file;
+  const header = (field) => request.getResponseHeader(field);
+  const made = header("X-Request-ID") && find("li.attachment", parse(request.responseText));
   if (!item.isConnected) return;
   if (!made) {
-    fail(item, fill(gettext("{name} was not uploaded. Try again."), { name }));
+    const isError = request.status >= 400;
+    const sentence = isError ? sentenceFor(request.status, request.responseText, header) : signIn;
+    failUpload(item, file, sentence, isError ? request.status : 401);
     return;
   }
   const isFocused = item.contains(document.activeElement);
@@ -62,15 +83,16 @@ function upload(file) {
     const words = isSendingLater ? gettext("Uploading, {n} %. Then the message is sent.") : gettext("Uploading, {n} %");
     if (total) state.textContent = fill(words, { n: Math.floor((100 * loaded) / total) });
   });
-  request.addEventListener("load", () => finish(item, request, file.name));
-  for (const event of ["error", "timeout"]) {
-    request.addEventListener(event, () => finish(item, { responseText: "" }, file.name));
-  }
+  request.addEventListener("load", () => finish(item, request, file));
+  request.addEventListener("error", () => failUpload(item, file, unreachable, 0));
+  request.addEventListener("timeout", () => failUpload(item, file, late, 0));
   item.addEventListener("attachment:removed", () => request.abort());
   const form = new FormData();
   form.append("file", file);
   request.open("POST", list().dataset.address);
   extend();
+  // After the session has expired, the server answers with an error instead of the sign-in page.
+  request.setRequestHeader("X-Page-Form", "1");
   request.setRequestHeader("X-CSRFToken", find("[name=csrfmiddlewaretoken]", box().form).value);
   request.send(form);
 }

@@ -1,9 +1,12 @@
 """Forms of pages and of the admin that a script sends once, and keeps until they are processed."""
 
+from typing import Any
+
 from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.test_failed_requests import PASSWORD, only_expected
+from tests.support.browser_files import attach_files, build_file_payload
 
 
 def test_a_page_that_the_admin_answers_with_is_not_asked_for_again(admin: Person) -> None:
@@ -38,4 +41,21 @@ def test_a_preview_of_a_policy_is_asked_for_once(admin: Person) -> None:
     # The controls of the new page work.
     with admin.page.expect_response(lambda given: given.request.method == "POST"):
         admin.page.locator("#policy-preview button[name=_preview]").click()
+    only_expected(admin)
+
+
+def test_an_upload_after_the_session_has_ended_can_be_repeated(admin: Person, items: Any) -> None:
+    cookies = admin.page.context.cookies()
+    admin.page.context.clear_cookies(name="sessionid")
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
+    failure = admin.page.locator("#composer .failure, .composer .failure")
+    expect(failure).to_have_attribute("data-status", "401")
+    expect(failure).to_contain_text("notes.txt: You are signed out.")
+    expect(failure.get_by_role("link", name="Sign in")).to_be_visible()
+    expect(items).to_contain_text("notes.txt was not uploaded.")
+    admin.page.context.add_cookies([each for each in cookies if each["name"] == "sessionid"])
+    failure.get_by_role("button", name="Try again").click()
+    expect(items.locator("[name=files]")).to_have_count(1)
+    expect(items).to_have_count(1)
+    expect(failure).to_have_count(0)
     only_expected(admin)
