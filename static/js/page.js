@@ -39,7 +39,22 @@ function drawn(part) {
 // Returns true if two parts were rendered alike, ignoring CSRF tokens.
 export const isSame = (one, other) => drawn(one).isEqualNode(drawn(other));
 
+const isTicked = (field) => ["checkbox", "radio"].includes(field.type);
+
 // Returns true if the user changed the field.
-export const isTyped = (field) => (field.options
-  ? [...field.options].some((option) => option.selected !== option.defaultSelected)
-  : field.value !== field.defaultValue);
+export function isTyped(field) {
+  if (field.options) return [...field.options].some((option) => option.selected !== option.defaultSelected);
+  return isTicked(field) ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
+}
+
+// The state of a field: a text, a list of options, or whether it is ticked.
+export function readField(field) {
+  if (isTicked(field)) return field.checked;
+  return field.multiple && field.options ? [...field.selectedOptions].map(({ value }) => value) : field.value;
+}
+
+export function writeField(field, state) {
+  if (isTicked(field)) field.checked = state;
+  else if (!Array.isArray(state)) field.value = state;
+  else for (const option of field.options) option.selected = state.includes(option.value);
+}

@@ -1,7 +1,7 @@
 // Keeps typed text when its part of the page is replaced: edited messages, summary requests,
 // searches.
 
-import { box, find, isTyped } from "./page.js";
+import { box, find, isTyped, readField, writeField } from "./page.js";
 
 const fields = "input[id]:not([type=hidden]), textarea[id], select[id]";
 
@@ -19,7 +19,8 @@ function keep(part) {
     if (isOpen(article)) editing.set(article.id, article);
   }
   for (const field of part.querySelectorAll(fields)) {
-    if (!field.closest("#composer, article.msg") && isTyped(field) && isOpen(field)) typed.set(field.id, field.value);
+    const isKept = !field.closest("#composer, article.msg") && isTyped(field) && isOpen(field);
+    if (isKept) typed.set(field.id, readField(field));
   }
   const here = document.activeElement;
   if (!here.id || !part.contains(here) || !here.matches(fields)) return;
@@ -30,7 +31,7 @@ function keep(part) {
 export function carryOver(old, part) {
   for (const field of old.querySelectorAll(fields)) {
     const same = isTyped(field) && isOpen(field) && find(`[id="${field.id}"]`, part);
-    if (same) same.value = field.value;
+    if (same) writeField(same, readField(field));
   }
 }
 
@@ -47,9 +48,9 @@ document.addEventListener("htmx:afterSettle", () => {
     drawn.replaceWith(article);
     window.htmx.process(article);
   }
-  for (const [id, words] of typed) {
+  for (const [id, state] of typed) {
     const field = document.getElementById(id);
-    if (field && !isTyped(field)) field.value = words;
+    if (field && !isTyped(field)) writeField(field, state);
   }
   const place = focused && document.getElementById(focused.field.id);
   const isFree = [document.body, box()].includes(document.activeElement);

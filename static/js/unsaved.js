@@ -1,22 +1,22 @@
-// Keeps the typed text of the other forms of a page when one of them is sent.
+// Keeps the typed text and the choices of the other forms of a page when one of them is sent.
 
-import { isTyped, store } from "./page.js";
+import { isTyped, readField, store, writeField } from "./page.js";
 
 const unsaved = "unsaved";
 
-// The typed text of all other forms, by ID. Passwords stay in the page.
+// The changed fields of all other forms, by ID. Passwords stay in the page.
 export function typedOutside(form) {
   return [...document.querySelectorAll("#main :is(input[id], textarea[id], select[id])")]
     .filter((field) => !["hidden", "password", "file"].includes(field.type))
     .filter((field) => !form.contains(field) && !field.closest("#composer, article.msg") && isTyped(field))
-    .map(({ id, value }) => [id, value]);
+    .map((field) => [field.id, readField(field)]);
 }
 
 export function typeAgain(values) {
-  for (const [id, value] of values) {
+  for (const [id, state] of values) {
     const field = document.getElementById(id);
     if (!field || field.disabled || isTyped(field)) continue;
-    field.value = value;
+    writeField(field, state);
     field.closest("details")?.setAttribute("open", "");
   }
 }

@@ -59,3 +59,22 @@ def test_an_upload_after_the_session_has_ended_can_be_repeated(admin: Person, it
     expect(items).to_have_count(1)
     expect(failure).to_have_count(0)
     only_expected(admin)
+
+
+def test_choices_of_a_form_stay_when_another_form_is_sent(admin: Person) -> None:
+    page = admin.page
+    admin.open("/settings/keys/")
+    page.get_by_label("Name", exact=True).fill("old")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#new-key")).to_be_visible()
+    admin.open("/settings/keys/")
+    boxes = page.locator("#main input[type=checkbox]")
+    before = [box.is_checked() for box in boxes.all()]
+    assert {True, False} <= set(before)
+    for box in boxes.all():
+        box.set_checked(not box.is_checked())
+    page.get_by_label("Name", exact=True).fill("narrow")
+    page.get_by_role("button", name="Revoke").first.click()
+    expect(page.locator("td", has_text="revoked").first).to_be_visible()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("narrow")
+    assert [box.is_checked() for box in boxes.all()] == [not each for each in before]
