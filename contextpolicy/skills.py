@@ -3,6 +3,8 @@
 The callers check permissions.
 """
 
+import hashlib
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,10 +21,24 @@ from contextpolicy.models import Skill
 from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
 
 LONGEST_SLUG = 60
+# The fields that a form of a skill contains.
+EDITED = ("name", "description", "text", "mode", "enabled")
 # The fields whose changes the ledger names.
 RECORDED = ("name", "description", "text", "mode", "enabled", "group_id", "team_id", "files")
 # The maximum number of skills of one group or team. Each costs a line of its prompts.
 MOST_SKILLS = 50
+
+
+class SkillChanged(Exception):
+    """The skill has changed since the edited version was loaded. Nothing was saved."""
+
+    code = "skill_changed_meanwhile"
+
+    def __str__(self) -> str:
+        return gettext(
+            "This skill was changed while you were editing, so your changes are not saved yet. "
+            "Compare them with the current version, then save again to replace it."
+        )
 
 
 class SkillTooLong(Exception):
@@ -122,6 +138,12 @@ def describe_place(skill: Skill) -> dict[str, Any]:
     return {"team": str(skill.team_id)} if skill.team_id is not None else {}
 
 
+def compute_skill_digest(skill: Skill) -> str:
+    """Return a digest of the fields that a form edits, to detect a change in between."""
+    values = [getattr(skill, name) for name in EDITED]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
+
+
 def save_skill(
     *,
     skill: Skill,
@@ -129,11 +151,13 @@ def save_skill(
     now: datetime,
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
+    based_on: str = "",
 ) -> None:
     """Save a new or changed skill. The ledger records lengths and names, never the text.
 
     `files`: new texts of files by name; None removes a file. Others stay, unless `keeps_files` is
-    False. Raises SkillTooLong, SkillDescriptionInvalid, SkillNameTaken, TooManySkills, and one of
+    False. `based_on`: the digest of the edited version; empty: any version is replaced. Raises
+    SkillTooLong, SkillDescriptionInvalid, SkillChanged, SkillNameTaken, TooManySkills, and one of
     `skill_files.REFUSALS`.
     """
     if len(skill.text) > LONGEST_SKILL:
@@ -144,6 +168,8 @@ def save_skill(
         raise SkillDescriptionInvalid
     with transaction.atomic():
         before = Skill.objects.select_for_update().filter(pk=skill.pk).first()
+        if before is not None and based_on not in ("", compute_skill_digest(before)):
+            raise SkillChanged
         for field in ("name", "slug"):
             check_skill_free(field, getattr(skill, field), but=before, of=skill)
         place = describe_place(skill)

@@ -30,6 +30,7 @@ MOST_TEXT_BYTES = 4 * LONGEST_SKILL_FILE
 # The fields of a skill that a user sets, by their names in requests.
 FIELDS = ("name", "description", "text", "mode", "enabled")
 REFUSED = (
+    skills.SkillChanged,
     skills.SkillTooLong,
     skills.SkillNameTaken,
     skills.SkillDescriptionInvalid,
@@ -54,6 +55,8 @@ class SkillRefused(Refusal):
         super().__init__(reason=str(error))
         self.code = str(getattr(error, "code", self.code))
         self.param = PARAMS.get(self.code)
+        if isinstance(error, skills.SkillChanged):
+            self.status = 409
 
 
 class SkillNameInvalid(Refusal):
@@ -225,15 +228,23 @@ def change_own_skill(
     now: datetime,
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
+    based_on: str = "",
 ) -> Skill:
     """Change a skill that the user may edit. Omitted fields keep their values.
 
     `files`: new text by file name; None removes a file. Other files stay, unless `keeps_files` is
-    False. Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
-    `InvalidCharacter`.
+    False. `based_on`: the digest of the edited version; empty: any version is replaced. Raises
+    `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`,
+    `SkillRefused` and `InvalidCharacter`.
     """
     return store_own_skill(
-        skill, user=user, values=values, now=now, files=files, keeps_files=keeps_files
+        skill,
+        user=user,
+        values=values,
+        now=now,
+        files=files,
+        keeps_files=keeps_files,
+        based_on=based_on,
     )
 
 
@@ -245,6 +256,7 @@ def store_own_skill(
     now: datetime,
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
+    based_on: str = "",
 ) -> Skill:
     """Check and save the values of a skill.
 
@@ -273,6 +285,7 @@ def store_own_skill(
             now=now,
             files=cleaned,
             keeps_files=keeps_files,
+            based_on=based_on,
         )
     except REFUSED as error:
         raise SkillRefused(error) from error

@@ -1,12 +1,12 @@
 """The admin page of skills."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.text import format_lazy
@@ -30,12 +30,14 @@ from contextpolicy.models.skills import (
 )
 from contextpolicy.roles import ROLES
 from contextpolicy.skills import (
+    SkillChanged,
     SkillDescriptionInvalid,
     SkillNameTaken,
     SkillTooLong,
     TooManySkills,
     build_skill_text,
     check_skill_free,
+    compute_skill_digest,
     save_skill,
 )
 
@@ -80,6 +82,8 @@ class SkillForm(forms.ModelForm[Skill]):
             n=LONGEST_SKILL_FILE,
         ),
     )
+    # The digest of the edited version.
+    based_on = forms.CharField(required=False, widget=forms.HiddenInput)
     removed_files = forms.MultipleChoiceField(
         label=gettext_lazy("Files to remove"),
         required=False,
@@ -129,6 +133,8 @@ class SkillForm(forms.ModelForm[Skill]):
             if isinstance(field, forms.ModelChoiceField):
                 field.queryset = rows
         self.initial.setdefault("team", self.instance.team_id)
+        if self.instance.pk:
+            self.initial.setdefault("based_on", compute_skill_digest(self.instance))
         removed = self.fields.get("removed_files")
         if isinstance(removed, forms.MultipleChoiceField):
             removed.choices = [(file["name"], file["name"]) for file in self.instance.file_list]
@@ -141,6 +147,7 @@ class SkillForm(forms.ModelForm[Skill]):
         """Check the owner, the name, the description and the files."""
         super().clean()
         given = self.cleaned_data
+        self.check_version()
         team = given.get("team")
         if team is not None and given.get("group") is not None:
             words = gettext("Choose a group or a team, not both.")
@@ -161,6 +168,22 @@ class SkillForm(forms.ModelForm[Skill]):
         except forms.ValidationError as error:
             self.add_error("file_name", error)
         return given
+
+    def check_version(self) -> None:
+        """Refuse a change of a version that is not current, and show the current text.
+
+        Saving again replaces the current version.
+        """
+        before = Skill.objects.filter(pk=self.instance.pk).first()
+        digest = compute_skill_digest(before) if before else ""
+        if self.cleaned_data.get("based_on") in (None, "", digest):
+            return
+        data = cast(QueryDict, self.data).copy()
+        data["based_on"] = digest
+        self.data = data
+        self.add_error(None, forms.ValidationError(str(SkillChanged()), code=SkillChanged.code))
+        words = gettext("Current text: {text}").format(text=before.text if before else "")
+        self.add_error("text", forms.ValidationError(words, code=SkillChanged.code))
 
     def check_files(self) -> None:
         """Check the files after the change; raises ValidationError."""
@@ -207,6 +230,7 @@ class SkillAdmin(DomainAdmin):
 
     form = SkillForm
     refusals = (
+        SkillChanged,
         SkillTooLong,
         SkillNameTaken,
         SkillDescriptionInvalid,
@@ -218,7 +242,7 @@ class SkillAdmin(DomainAdmin):
     search_fields = ("name", "slug", "description")
     fields = (
         *("name", "slug", "description", "mode", "text", "group", "team", "enabled", "cost"),
-        *("files_shown", *FILE_FIELDS),
+        *("files_shown", *FILE_FIELDS, "based_on"),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Skill]:
@@ -239,7 +263,7 @@ class SkillAdmin(DomainAdmin):
         These fields exist only on the form, so they cannot be read-only.
         """
         reads = obj is not None and not self.has_change_permission(request, obj)
-        hidden = {"team", *FILE_FIELDS} if reads else set()
+        hidden = {"team", "based_on", *FILE_FIELDS} if reads else set()
         return tuple(name for name in self.fields if name not in hidden)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -252,6 +276,7 @@ class SkillAdmin(DomainAdmin):
             actor=get_request_actor(request),
             now=timezone.now(),
             files=form.read_file_changes(),
+            based_on=form.cleaned_data.get("based_on", ""),
         )
 
     @admin.display(description=gettext_lazy("Belongs to"))

@@ -77,6 +77,8 @@ class ChangedSkillForm(SkillTextForm):
         choices=[(mode.value, mode.label) for mode in (MODES.ON_DEMAND, MODES.ALWAYS)],
     )
     enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
+    # The digest of the edited version.
+    based_on = TextField(required=False, widget=forms.HiddenInput)
 
     def read_values(self) -> dict[str, Any]:
         """Return the typed values, without a mode if none was sent: not everyone may choose it.

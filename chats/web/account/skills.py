@@ -28,7 +28,13 @@ from contextpolicy.engine.compose.system_text import format_complete_skill
 from contextpolicy.engine.messages.skills import format_skill_line
 from contextpolicy.models import Skill, SkillFile
 from contextpolicy.skill_files import list_skill_files
-from contextpolicy.skills import MOST_SKILLS, build_skill_text
+from contextpolicy.skills import (
+    EDITED,
+    MOST_SKILLS,
+    SkillChanged,
+    build_skill_text,
+    compute_skill_digest,
+)
 
 INSTALLATION, GROUP, TEAM = "installation", "group", "team"
 
@@ -67,14 +73,15 @@ def skill_edit(request: PersonRequest, slug: str) -> HttpResponse:
         return render_skill(request, skills.get_visible_skill(user=request.user, slug=slug))
     skill = skills.get_editable_skill(user=request.user, slug=slug)
     form = ChangedSkillForm(request.POST)
-    name = skill.name
+    values = form.read_values()
+    based_on = values.pop("based_on")
     with form.catch_refusal():
         skills.change_own_skill(
-            user=request.user, skill=skill, values=form.read_values(), now=timezone.now()
+            user=request.user, skill=skill, values=values, now=timezone.now(), based_on=based_on
         )
         return redirect("chats:skill", skill.slug)
-    # The refused name is in the row, which is not stored.
-    skill.name = name
+    # The refused values are in the row, which is not stored.
+    skill.refresh_from_db()
     return render_skill(request, skill, form=form)
 
 
@@ -245,8 +252,13 @@ def render_skill(
     shown = build_skill_text(skill)
     files = list_skill_files(skill)
     may_edit = skills.list_editable_skills(request.user).filter(pk=skill.pk).exists()
-    values = {name: getattr(skill, name) for name in ChangedSkillForm.base_fields}
-    form = form or ChangedSkillForm(initial=values)
+    digest = compute_skill_digest(skill)
+    values = {name: getattr(skill, name) for name in EDITED}
+    form = form or ChangedSkillForm(initial={**values, "based_on": digest})
+    is_changed = form.refusal is not None and form.refusal.code == SkillChanged.code
+    if is_changed:
+        # Saving again replaces the current version, which the page shows.
+        form.data = dict(form.data.items()) | {"based_on": digest}
     refused = file_form.data.get("name", "") if file_form else ""
     is_stored = refused in {file.name for file in files}
     refusal = form.refusal or (file_form.refusal if file_form else None)
@@ -270,6 +282,7 @@ def render_skill(
         "refused_file": refused if is_stored else "",
         "file_form": SkillFileForm() if is_stored or file_form is None else file_form,
         "refusal": refusal,
+        "is_changed": is_changed,
     }
     return render(request, "skill.html", context, status=refusal.status if refusal else 200)
 

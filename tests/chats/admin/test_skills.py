@@ -1,5 +1,6 @@
 """Policy administrators write skills and enable parts of prompts."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, Skill
 from contextpolicy.models.skills import LONGEST_SKILL
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.contextpolicy.pages import submitted
+from tests.contextpolicy.pages import opened, submitted
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -224,3 +225,18 @@ def test_an_auditor_reads_files(browser: Client) -> None:
     auditor = signed_in(person("priya", AUDITOR))
     assert '<pre dir="auto">one</pre>' in auditor.get(page).content.decode()
     assert auditor.post(page, {"file_name": "a.md", "file_text": "two"}).status_code == 403
+
+
+def test_an_older_tab_does_not_replace_a_newer_version(browser: Client) -> None:
+    browser.post(ADD, SKILL)
+    page = f"/admin/contextpolicy/skill/{Skill.objects.get().pk}/change/"
+    older = opened(browser, page).fields
+    submitted(browser, page, text="Be brief.")
+    refused = browser.post(page, {**older, "text": "Be long."})
+    html = refused.content.decode()
+    assert "Current text: Be brief." in html
+    assert "Be long.</textarea>" in html
+    assert Skill.objects.get().text == "Be brief."
+    again = re.findall(r'name="based_on" value="(\w+)"', html)
+    browser.post(page, {**older, "text": "Be long.", "based_on": again[0]})
+    assert Skill.objects.get().text == "Be long."

@@ -122,3 +122,22 @@ def test_an_owner_of_the_installation_appoints_members_as_owners(
     # Charlie is not a member.
     submitted(olga, address, name="Sales", owners=[str(charlie.pk)])
     assert list(GroupOwner.objects.values_list("user", flat=True)) == [bob.pk]
+
+
+def test_an_older_tab_does_not_replace_a_newer_version(alice: User, place: str) -> None:
+    owner = signed_in(alice)
+    owner.post("/skills/", {**NEW_SKILL, "place": place})
+    found = re.findall(r'name="based_on" value="(\w+)"', owner.get(PAGE).content.decode())
+    older = {**NEW_SKILL, "enabled": "on", "based_on": found[0]}
+    assert owner.post(PAGE, {**older, "text": "Ask twice."}).status_code == 302
+    refused = owner.post(PAGE, {**older, "text": "Never ask."})
+    assert refused.status_code == 409
+    html = refused.content.decode()
+    assert 'data-reason="skill_changed_meanwhile"' in html
+    # Both texts are shown.
+    assert html.count("Ask twice.") == 1
+    assert "Never ask.</textarea>" in html
+    assert Skill.objects.get().text == "Ask twice."
+    again = re.findall(r'name="based_on" value="(\w+)"', html)
+    owner.post(PAGE, {**older, "text": "Never ask.", "based_on": again[0]})
+    assert Skill.objects.get().text == "Never ask."
