@@ -16,12 +16,12 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from chats.rendering import emphasis, links, maths, notes, tasks
+from chats.rendering import emphasis, links, maths, notes, references, tasks
 from chats.rendering.code import render_code_figure
 from chats.rendering.sanitize import sanitize_html
 
 # Part of the stored digest. Increase it with each change of the output.
-RENDERER_VERSION = "4"
+RENDERER_VERSION = "5"
 PLAIN_ABOVE = 64_000
 MAX_NESTING = 20
 MAX_COLUMNS = 100
@@ -83,6 +83,7 @@ def build_markdown_parser() -> MarkdownIt:
     md.add_render_rule("table_close", render_table_close)
     emphasis.install_emphasis_rules(md)
     links.install_link_rules(md)
+    references.install_reference_rules(md)
     tasks.install_task_list_rules(md)
     notes.install_footnote_rules(md)
     maths.install_formula_rules(md)
