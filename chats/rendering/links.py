@@ -13,17 +13,24 @@ from django.utils.html import escape
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
 HOST = re.compile(r"[^/?#]*")
+# Escaped characters and entities in a URL. The text must be parsed before it is a URL.
+ENCODED = re.compile(r"&#?\w+;")
+SCHEME = re.compile(r"https?$", re.IGNORECASE)
+# Marks that end emphasis, directly followed by other text.
+STRONG = re.compile(r"\*\*|~~")
 BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
 def install_link_rules(md: MarkdownIt) -> None:
     # markdown-it declares these methods, which it documents as replaceable.
     md.validateLink = is_allowed  # type: ignore[method-assign]
+    md.inline.ruler.before("escape", "bare_url", parse_bare_url)
     md.core.ruler.push("bare_urls", link_bare_urls)
     md.core.ruler.push("hosts", show_hosts)
     md.add_render_rule("image", render_image)
@@ -47,8 +54,32 @@ def get_link_target(url: str) -> str:
     return host if parts.scheme in ALLOWED_SCHEMES else ""
 
 
+def parse_bare_url(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """Turn a web URL into a link, before formulas and emphasis could split it.
+
+    A search for the end of a link text is silent, and a URL must not hide that end.
+    """
+    if silent or state.linkLevel or not state.src.startswith("://", state.pos):
+        return False
+    scheme = SCHEME.search(state.pending[-5:])
+    start = state.pos - len(scheme[0]) if scheme else 0
+    match = BARE_URL.match(state.src, start, state.posMax) if scheme else None
+    if match is None or ENCODED.search(match[0]) or state.src.startswith("\\", match.end()):
+        return False
+    address = strip_trailing_marks(match_address(STRONG.split(match[0])[0]))
+    href = state.md.normalizeLink(address)
+    if len(address) <= state.pos - start + 3 or not is_allowed(href):
+        return False
+    state.pending = state.pending[: start - state.pos]
+    state.push("link_open", "a", 1).attrSet("href", href)
+    state.push("text", "", 0).content = address
+    state.push("link_close", "a", -1)
+    state.pos = start + len(address)
+    return True
+
+
 def link_bare_urls(state: StateCore) -> None:
-    """Turn web URLs in plain text into links."""
+    """Turn the web URLs that are left in plain text into links, such as those with escapes."""
     for block in state.tokens:
         if block.type == "inline" and block.children and "://" in block.content:
             block.children = list(linkify_tokens(state.md, block.children))
@@ -86,13 +117,18 @@ def match_address(text: str) -> str:
     """Return the web URL at the start of the text.
 
     It ends before wide punctuation and quotation marks other than ASCII. The host also ends before
-    letters of another script, because Chinese and Japanese text has no space after a URL.
+    letters of another script, because Chinese and Japanese text has no space after a URL. A user
+    name and a password before the host are part of the URL.
     """
     end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
     start = text.index("://") + 3
     host = HOST.match(text, start, end)
+    host_end = host.end() if host else start
+    at_sign = text.rfind("@", start, host_end)
+    if at_sign > 0 and text[start:at_sign].isascii():
+        start = at_sign + 1
     before = ""
-    for at in range(start, host.end() if host else start):
+    for at in range(start, host_end):
         char = text[at]
         if char in ".:@":
             before = "digits" if char == ":" else ""

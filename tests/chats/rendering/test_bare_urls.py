@@ -1,0 +1,47 @@
+"""Bare URLs are one link each, whatever characters they contain."""
+
+import pytest
+
+from chats.rendering.markdown import render_markdown
+
+WHOLE = [
+    "https://github.com/python/cpython/blob/main/Lib/asyncio/__init__.py",
+    "https://graph.microsoft.com/v1.0/me?$select=id,name&$top=5",
+    "https://user:1pass@host.example/a",
+    "https://user:p%40ss@host.example:8080/a",
+    "HTTPS://a.example/$a$b",
+]
+
+
+@pytest.mark.parametrize("address", WHOLE)
+@pytest.mark.parametrize("frame", ["{}", "See {}.", "**{}** and *more*", "*{}*", "- ({})", "> {}"])
+def test_a_url_is_one_link(address: str, frame: str) -> None:
+    html = render_markdown(frame.format(address))
+    assert f">{address.replace('&', '&amp;')}</a>" in html
+    assert html.count("<a ") == 1
+    assert "<math" not in html
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("**https://a.example/x**(note)", 'href="https://a.example/x"'),
+        ("[https://a.example/x](https://b.example/y)", 'href="https://b.example/y"'),
+        (r"https://a.example/a\_b", 'href="https://a.example/a_b"'),
+        ("https://a.example/?a=1&amp;b=2", 'href="https://a.example/?a=1&amp;b=2"'),
+        ("<https://a.example/x_y_z>", 'href="https://a.example/x_y_z"'),
+        ("$x$ https://a.example/$b and $y$", 'href="https://a.example/$b"'),
+    ],
+)
+def test_marks_around_a_url_keep_their_meaning(text: str, part: str) -> None:
+    html = render_markdown(text)
+    assert part in html
+    assert html.count("<a ") == 1
+
+
+def test_a_url_with_a_password_links_to_its_host() -> None:
+    html = render_markdown("https://user:1pass@host.example/a")
+    assert 'href="https://user:1pass@host.example/a"' in html
+    assert "(<bdi>host.example</bdi>)" in html
+    # Text after a URL is no user name.
+    assert 'href="https://a.example"' in render_markdown("https://a.example联系me@b.example")
