@@ -13,12 +13,13 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.actions.lifecycle import check_chat_number
+from chats.compaction import coverage
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
 from chats.record import holds
-from chats.record.locking import ChatErased, lock_chat_row
+from chats.record.locking import ChatErased, lock_chat, lock_chat_row
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
 
@@ -33,16 +34,20 @@ class CannotComeBack(Refusal):
 
 @transaction.atomic
 def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Hide the chat until it is erased or restored, and stop its replies.
+    """Hide the chat until it is erased or restored, and stop its replies and summaries.
 
     A temporary chat cannot be restored. Deleting a chat again has no effect. Raises `ChatErased`.
     """
-    lock_chat_row(chat.pk)
+    # Claims of summaries lock a branch, so none begins from here on.
+    lock_chat(chat.pk)
     days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
     until = now + timedelta(days=days)
     hidden = Chat.objects.filter(pk=chat.pk, deleted_at=None)
     if hidden.update(deleted_at=now, erase_at=until):
+        pending = coverage.lock_pending_summaries(chat)
         stop_all(chat=chat, actor=actor, now=now)
+        coverage.retire_summaries(pending, reason="chat_deleted", now=now, actor=actor)
+        coverage.forget_summaries_due(chat)
         data = {
             "messages": Message.objects.filter(branch__chat=chat).count(),
             "erase_at": until.isoformat(),

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 
 from chats.compaction import pauses, summary_slots
+from chats.compaction.attempts import AttemptSpec, CompactionRequest, find_attempt_branch
 from chats.compaction.coverage import (
     IN_THE_MAKING,
     WORKER,
@@ -24,11 +25,8 @@ from chats.compaction.coverage import (
     retire_pending_summary,
 )
 from chats.compaction.plan import (
-    AttemptSpec,
     ClaimDraft,
-    CompactionRequest,
     draft_compaction,
-    find_active_branch,
     is_worth_it,
     snapshot_branch_state,
 )
@@ -86,11 +84,13 @@ def claim_compaction(
     clock: Clock | None = None,
     attempt: AttemptSpec | None = None,
 ) -> Claimed | None:
-    """Plan the next compaction of the chat's active branch and claim it.
+    """Plan the next compaction of a branch and claim it.
 
     Returns None if no compaction is due, and stores the reason with the branch's last turn (see
-    `report.skip_reasons`). Also returns None, without a reason, if the chat does not exist or keeps
-    changing. Without `attempt`, the first attempt is planned, including a user's pending request.
+    `report.skip_reasons`). Also returns None, without a reason, if the chat does not exist, is
+    deleted or keeps changing, or if the branch of an attempt without a request is no longer active.
+    Without `attempt`, the first attempt on the active branch is planned, including a user's pending
+    request.
 
     Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
     again if the branch has changed. `clock` gives the time of the claim, read under the lock.
@@ -102,7 +102,7 @@ def claim_compaction(
             return None
         with alone, transaction.atomic():
             summary_slots.lock_owner(chat_id)
-            branch = lock_active_branch(chat_id)
+            branch = lock_attempt_branch(chat_id, attempt=attempt)
             if branch is None:
                 return None
             now = clock() if clock else now
@@ -128,20 +128,19 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
     return None
 
 
-def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch, locked, with its active compaction loaded.
+def lock_attempt_branch(chat_id: uuid.UUID, *, attempt: AttemptSpec | None) -> Branch | None:
+    """Return the branch of an attempt, locked, with its active compaction loaded.
 
-    None if the chat has no active branch, or if it switched branches during the wait for
-    the lock. The branch is locked first and read afterwards, because PostgreSQL returns
-    rows that are joined to a locked row as they were before the wait.
+    None if there is none (`attempts.find_attempt_branch`), or if the chat switched branches during
+    the wait for the lock. The branch is locked first and read afterwards, because PostgreSQL
+    returns rows that are joined to a locked row as they were before the wait.
     """
-    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
-    branch_id = active.values_list("pk", flat=True).first()
-    if branch_id is None or locking.find_branch(branch_id) is None:
+    waited = find_attempt_branch(chat_id, attempt)
+    if waited is None or locking.find_branch(waited.pk) is None:
         return None
-    found = find_active_branch(chat_id)
+    found = find_attempt_branch(chat_id, attempt)
     # The chat may have switched branches before the lock was acquired.
-    return found if found is not None and found.pk == branch_id else None
+    return found if found is not None and found.pk == waited.pk else None
 
 
 def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | str:
@@ -218,7 +217,12 @@ def build_request_outcome(
     asked: CompactionRequest, *, reason: str = "", compaction: str = ""
 ) -> dict[str, Any]:
     """Return the branch columns that mark a request as finished, with its compaction or reason."""
-    outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
+    outcome = {
+        "reason": reason,
+        "compaction": compaction,
+        "after": asked.after,
+        "model": asked.model,
+    }
     return {"asked": {}, "asked_at": None, "request_outcome": outcome}
 
 
@@ -331,16 +335,28 @@ def repeat_request(branch: Branch, dead: Compaction, *, now: datetime) -> None:
     lost = branch.compactions.filter(reason=WORKER_LOST, asked_by=dead.asked_by)
     if lost.filter(focus=dead.focus, revises=dead.revises_id).count() >= MOST_LOST:
         return
-    specs = ModelSpec.objects.filter(name=dead.model_name).values_list("slug", flat=True)
+    outcome = branch.request_outcome or {}
     asked = CompactionRequest(
         by=dead.asked_by,
         focus=dead.focus,
-        model="" if dead.model_name == EXTRACTIVE else specs.first(),
+        model=find_requested_model(dead, outcome=outcome),
         compaction=str(dead.revises_id or ""),
-        after=(branch.request_outcome or {}).get("after", 0),
+        after=outcome.get("after", 0),
     )
     rows = Branch.objects.filter(pk=branch.pk, asked_at=None)
     rows.update(asked=asdict(asked), asked_at=now, request_outcome=None)
+
+
+def find_requested_model(dead: Compaction, *, outcome: dict[str, Any]) -> str | None:
+    """Return `CompactionRequest.model` of the request whose worker was lost."""
+    if dead.model_name == EXTRACTIVE:
+        return ""
+    if "model" in outcome:
+        requested: str | None = outcome["model"]
+        return requested
+    specs = ModelSpec.objects.filter(name=dead.model_name).values_list("slug", flat=True)
+    # The name of a deleted model is the slug of none, so the request ends.
+    return specs.first() or dead.model_name
 
 
 def sweep_dead(*, now: datetime) -> int:

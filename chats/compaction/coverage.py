@@ -187,6 +187,25 @@ def retire_pending_summary(branch: Branch, *, reason: str, now: datetime, actor:
     retire_summaries(making, reason=reason, now=now, actor=actor)
 
 
+def lock_pending_summaries(chat: Chat) -> list[Compaction]:
+    """Return the chat's summaries that are in progress or prepared, locked.
+
+    Their rows come before turns and the head of the ledger in the order of locks.
+    """
+    rows = Compaction.objects.select_related("branch").filter(
+        branch__chat=chat, status__in=IN_THE_MAKING
+    )
+    return list(rows.select_for_update(of=("self",), no_key=True).order_by("pk"))
+
+
+def forget_summaries_due(chat: Chat) -> None:
+    """End the pending requests of all branches of a chat, and their waiting for a summary."""
+    waiting = Q(asked_at__isnull=False) | Q(summary_due_at__isnull=False)
+    Branch.objects.filter(waiting, chat=chat).update(
+        asked={}, asked_at=None, request_outcome=None, summary_due_at=None
+    )
+
+
 def list_covering_summaries(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]:
     """Return every summary, in any status, that covers the message, newest first."""
     seq = message.seq or 0

@@ -18,21 +18,25 @@ from chats.compaction import (
     claims,
     indexing,
     message_cap,
-    plan,
     publish,
     running_summaries,
     summary_slots,
 )
+from chats.compaction.attempts import (
+    AttemptSpec,
+    find_active_branch,
+    get_pending_request,
+    select_branches,
+)
 from chats.compaction.claims import Claimed, Clock
 from chats.compaction.perform import Performed, perform_compaction
-from chats.compaction.plan import AttemptSpec
 from chats.ground import leases, queue
 from chats.ground.background_lock import alone
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.memory.search import index_schedule
-from chats.models import Branch, Chat, Compaction
+from chats.models import Branch, Compaction
 from chats.providers.base import ProviderError
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.budget import compute_compact_mark, compute_prompt_limit
@@ -57,25 +61,35 @@ def maintain_chat_context(
         chat_id=chat_id, chat__active_branch=F("pk")
     ):
         index_schedule.request_indexing(branch)
+    due = find_active_branch(chat_id)
     for _ in range(ROUNDS):
-        run_compaction(chat_id=chat_id, counter=counter, clock=clock)
-        if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():
+        if due is None:
             return
+        run_compaction(due, counter=counter, clock=clock)
+        due = find_requested_branch(chat_id)
 
 
-def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
+def find_requested_branch(chat_id: uuid.UUID) -> Branch | None:
+    """Return the branch with the oldest pending request, which may be an inactive branch."""
+    return select_branches(chat_id).filter(asked_at__isnull=False).order_by("asked_at").first()
+
+
+def run_compaction(branch: Branch, *, counter: TokenCounter, clock: Clock) -> None:
     """Run one compaction: try each method in turn until a summary is stored or none is left."""
-    if is_met(chat_id=chat_id, now=clock()):
+    chat_id = branch.chat_id
+    if is_met(branch, now=clock()):
         return
-    if indexing.is_index_first(chat_id=chat_id, now=clock()):
-        summary_slots.put_off_chat(chat_id, now=clock())
+    is_active = branch.pk == branch.chat.active_branch_id
+    if is_active and indexing.is_index_first(chat_id=chat_id, now=clock()):
+        summary_slots.put_off(branch, now=clock())
         return
     with running_summaries.here.place() as is_free:
         if not is_free:
-            summary_slots.put_off_chat(chat_id, now=clock())
+            summary_slots.put_off(branch, now=clock())
             return
+        first = None if is_active else AttemptSpec(branch_id=branch.pk)
         claimed = claims.claim_compaction(
-            chat_id=chat_id, counter=counter, now=clock(), clock=clock
+            chat_id=chat_id, counter=counter, now=clock(), clock=clock, attempt=first
         )
         if claimed is None:
             return
@@ -106,15 +120,13 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
         )
 
 
-def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
+def is_met(branch: Branch, *, now: datetime) -> bool:
     """Publish the prepared summary if it meets a user's request.
 
     Return True if it was published.
     """
-    rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
-    branch = rows.filter(asked_at__isnull=False).first()
-    asked = plan.get_pending_request(branch) if branch else None
-    if branch is None or asked is None or not asked.is_plain:
+    asked = get_pending_request(branch)
+    if asked is None or not asked.is_plain:
         return False
     ready = branch.compactions.filter(status=Compaction.Status.PREPARED).first()
     if ready is None or not publish.publish_prepared(branch_id=branch.pk, now=now):
@@ -201,10 +213,10 @@ def should_publish_now(claimed: Claimed) -> bool:
     """
     if claimed.attempt.asked or claimed.plan.trigger == "turns":
         return True
-    chat = Chat.objects.select_related("model", "active_branch__active_compaction").get(
-        branches=claimed.row.branch_id
+    branch = Branch.objects.select_related("chat__model", "active_compaction").get(
+        pk=claimed.row.branch_id
     )
-    active = chat.active_branch.active_compaction if chat.active_branch else None
+    chat, active = branch.chat, branch.active_compaction
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return True
     window = chat.model.window if chat.model else None
@@ -219,7 +231,7 @@ def sweep_summaries(*, now: datetime) -> int:
     for a slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
-    overdue = Branch.objects.filter(asked_at__lt=since)
+    overdue = Branch.objects.filter(asked_at__lt=since, chat__deleted_at=None)
     # De-duplicated here: with DISTINCT the database scans all branches.
     chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(
         summary_slots.find_overdue_chats()

@@ -7,9 +7,15 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from django.db.models import F, Min, Sum
+from django.db.models import Min, Sum
 
 from chats.compaction import pauses
+from chats.compaction.attempts import (
+    AttemptSpec,
+    CompactionRequest,
+    find_attempt_branch,
+    get_attempt_request,
+)
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.window import is_makeshift
 from chats.files.file_models import may_get_branch
@@ -43,56 +49,6 @@ MOST_CITED = 2_000
 REMEMBERED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRequest:
-    """A user's request: summarise everything possible, or regenerate `compaction`.
-
-    `model`: slug of another summariser, "" for the extractive one, None for the policy's. `after`:
-    `Turn.accepted` of the branch's last turn at the time of the request.
-    """
-
-    by: str
-    focus: str = ""
-    model: str | None = None
-    compaction: str = ""
-    after: int = 0
-
-    @property
-    def is_plain(self) -> bool:
-        """Return True if the request sets no model, focus or base: any new summary satisfies it."""
-        return not self.focus and self.model is None and not self.compaction
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptSpec:
-    """One attempt at a summary.
-
-    `number` counts from 1. `rung`: the method; None: chosen during planning. `lost`: facts that the
-    previous attempt lost. `source_limit`: the maximum local tokens of its sources; None: no further
-    limit. `asked`: a user's request.
-    """
-
-    number: int = 1
-    rung: Rung | None = None
-    lost: tuple[str, ...] = ()
-    source_limit: int | None = None
-    asked: CompactionRequest | None = None
-
-
-def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch with its active compaction loaded.
-
-    None if the chat does not exist.
-    """
-    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
-    return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
-
-
-def get_pending_request(branch: Branch) -> CompactionRequest | None:
-    """Return a user's request on this branch that no worker has begun, or None."""
-    return CompactionRequest(**branch.asked) if branch.asked else None
-
-
 def snapshot_branch_state(branch: Branch) -> tuple[Any, ...]:
     """Return the state that a plan depends on, apart from the messages, which are only appended."""
     return (branch.pk, branch.active_compaction_id, branch.context_revision, branch.asked)
@@ -121,14 +77,16 @@ class ClaimDraft:
 def draft_compaction(
     chat_id: uuid.UUID, *, attempt: AttemptSpec | None, counter: TokenCounter, now: datetime
 ) -> ClaimDraft | None:
-    """Plan the next compaction of the chat's active branch. Takes no lock, writes nothing.
+    """Plan the next compaction of a branch. Takes no lock, writes nothing.
 
-    None if the chat does not exist.
+    None if there is no branch for it (`find_attempt_branch`).
     """
-    branch = find_active_branch(chat_id)
+    branch = find_attempt_branch(chat_id, attempt)
     if branch is None:
         return None
-    attempt = attempt or AttemptSpec(asked=get_pending_request(branch))
+    attempt = attempt or AttemptSpec()
+    asked = get_attempt_request(branch, attempt)
+    attempt = replace(attempt, asked=asked, branch_id=branch.pk)
     seen = snapshot_branch_state(branch)
     try:
         choice = model_choice.choose_chat_model(chat=branch.chat)
@@ -138,7 +96,6 @@ def draft_compaction(
         model_choice.PolicyRefused,
     ) as refusal:
         return ClaimDraft(seen, attempt, reason=refusal.code)
-    asked = attempt.asked
     if is_being_written(branch):
         return ClaimDraft(seen, attempt, choice, reason="in_the_making")
     # Later rungs always run: the last one needs no model and rarely fails.
@@ -149,6 +106,10 @@ def draft_compaction(
         and pauses.load_branch_breaker(branch, choice=choice, now=now).is_open
     ):
         return ClaimDraft(seen, attempt, choice, reason="breaker_open")
+    if attempt.rung != "extractive" and not may_write_requested(
+        asked, branch=branch, values=choice.values
+    ):
+        return ClaimDraft(seen, attempt, reason="unknown_summariser")
     summariser = find_branch_summariser(branch, values=choice.values, asked=asked)
     rung = attempt.rung or choose_first_rung(branch, summariser=summariser, asked=asked, now=now)
     if rung == "extractive":
@@ -159,6 +120,7 @@ def draft_compaction(
     if isinstance(found, NotNeeded):
         return ClaimDraft(seen, attempt, choice, reason=found.reason)
     zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
+    attempt = replace(attempt, lost=keep_current_facts(attempt.lost, plan=found))
     return ClaimDraft(
         seen,
         attempt,
@@ -169,6 +131,18 @@ def draft_compaction(
         cited=load_cited_messages(found.previous, branch=branch, counter=counter, zone=zone),
         zone=zone,
     )
+
+
+def keep_current_facts(lost: Sequence[str], *, plan: CompactionPlan) -> tuple[str, ...]:
+    """Return the facts that the sources of a plan still contain.
+
+    The sources may have changed since the attempt that lost them.
+    """
+    if not lost:
+        return ()
+    told = [engine.extract_message_text(message) for message in plan.sources]
+    read = "\n".join([plan.previous.text, *told] if plan.previous else told).casefold()
+    return tuple(fact for fact in lost if fact.casefold() in read)
 
 
 def load_cited_messages(
@@ -208,6 +182,27 @@ def find_summariser(
     if asked is not None and asked.model is not None:
         slug = asked.model
     return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
+
+
+def may_write_requested(
+    asked: CompactionRequest | None, *, branch: Branch, values: PolicyValues
+) -> bool:
+    """Return True unless a request names a model that may not write this branch's summaries."""
+    return (
+        asked is None
+        or not asked.model
+        or may_write_summaries(asked.model, branch=branch, values=values)
+    )
+
+
+def may_write_summaries(slug: str, *, branch: Branch, values: PolicyValues) -> bool:
+    """Return True if a user may choose this model for the summaries of a branch.
+
+    The model is enabled, and the policy allows it and lets it get the branch's files.
+    """
+    is_allowed = values.allowed_models is None or slug in values.allowed_models
+    known = ModelSpec.objects.filter(slug=slug, enabled=True)
+    return is_allowed and known.exists() and may_get_branch(slug, branch=branch, values=values)
 
 
 def find_branch_summariser(

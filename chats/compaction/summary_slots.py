@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import F
+from django.db.models import F, Q
 
 from chats.ground import leases, queue
 from chats.models import Branch, Chat, Compaction
@@ -53,17 +53,6 @@ def put_off(branch: Branch, *, now: datetime) -> None:
     Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
 
 
-def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Mark the chat's active branch as waiting for a summary.
-
-    Called before the compaction check.
-    """
-    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
-    Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
-        summary_due_at=now
-    )
-
-
 def clear_summary_due(branch: Branch) -> None:
     """Clear the mark: the branch got a slot, or no summary is due."""
     Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
@@ -89,8 +78,13 @@ def call_next(*, now: datetime) -> None:
 
 
 def list_waiting_branches() -> Any:
-    """Return the ids of branch, chat and owner of each waiting summary, longest wait first."""
-    rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
+    """Return the ids of branch, chat and owner of each waiting summary, longest wait first.
+
+    A branch that is no longer active waits only for a user's request.
+    """
+    rows = Branch.objects.filter(summary_due_at__isnull=False, chat__deleted_at=None)
+    rows = rows.filter(Q(chat__active_branch=F("pk")) | Q(asked_at__isnull=False))
+    rows = rows.order_by("summary_due_at")
     return rows.values_list("pk", "chat", "chat__owner")
 
 

@@ -14,7 +14,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from chats.compaction.plan import AttemptSpec, plan_for
+from chats.compaction.attempts import AttemptSpec
+from chats.compaction.plan import plan_for
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.utils.translation import gettext_noop
 
-from chats.compaction import plan
+from chats.compaction import attempts, plan
 from chats.compaction.perform import (
     Written,
     call_summariser,
@@ -42,7 +42,7 @@ from contextpolicy.engine.summaries.prompts import (
 from contextpolicy.models import ModelSpec
 
 # Like a user's request for a summary, which ignores the compaction thresholds.
-ASKED = plan.AttemptSpec(asked=plan.CompactionRequest(by="preview"))
+ASKED = attempts.AttemptSpec(asked=attempts.CompactionRequest(by="preview"))
 # Shares of the summariser's limit to try: everything at first, then only the oldest messages that
 # fit into one call.
 SHARES = (None, 0.75, 0.5, 0.25)
@@ -153,7 +153,7 @@ def prepare_trial(chat: Chat, *, proposal: PolicyProposal) -> Ready:
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, and the errors of
     `model_choice.choose_chat_model`.
     """
-    branch = plan.find_active_branch(chat.pk)
+    branch = attempts.find_active_branch(chat.pk)
     if branch is None:
         raise NotFound
     choice = choose_under(branch.chat, proposal=proposal)

@@ -123,6 +123,7 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "redone": gettext_lazy("a user restored another summary"),
     "revised": gettext_lazy("a user edited the previous summary"),
     "asked_again": gettext_lazy("a user requested a new summary"),
+    "chat_deleted": gettext_lazy("the chat was deleted"),
     "message_excluded": gettext_lazy("one of the summarised messages was excluded"),
     "message_erased": gettext_lazy("one of the summarised messages was erased"),
     "worker_lost": gettext_lazy("the worker that wrote the summary stopped"),
@@ -166,6 +167,7 @@ NEXT_STEPS: Mapping[str, StrOrPromise] = {
     "strategy": gettext_lazy("An administrator can choose a strategy with summaries."),
     "no_model": gettext_lazy("An operator can connect a model under Setup."),
     "model_not_allowed": gettext_lazy("Choose another model for this chat."),
+    "unknown_summariser": gettext_lazy("Request it again with another model."),
     "policy_impossible": gettext_lazy("Ask your administrator."),
 }
 # CSS class and label of compactions that are not active on the branch.

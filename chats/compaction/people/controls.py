@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import close_attempt, get_active_summary, load_locked_active_branch
 from chats.compaction.people import summary_permissions
-from chats.files.file_models import may_get_branch
+from chats.compaction.plan import may_write_summaries
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
@@ -22,7 +22,6 @@ from chats.record import quotas
 from chats.record.locking import lock_chat
 from chats.record.message_text import check_characters
 from contextpolicy import ledger
-from contextpolicy.models import ModelSpec
 
 FOCUS_LENGTH = 500
 
@@ -140,12 +139,7 @@ def check_summary_options(
         over = len(focus) - FOCUS_LENGTH
         raise FocusTooLong(length=len(focus), limit=FOCUS_LENGTH, over=over)
     check_characters(focus)
-    if not model:
-        return
-    allowed = choice.values.allowed_models
-    known = ModelSpec.objects.filter(slug=model, enabled=True).exists()
-    is_allowed = allowed is None or model in allowed
-    if not (known and is_allowed and may_get_branch(model, branch=branch, values=choice.values)):
+    if model and not may_write_summaries(model, branch=branch, values=choice.values):
         raise UnknownSummariser(model=model[:120])
 
 

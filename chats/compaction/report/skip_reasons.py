@@ -44,6 +44,9 @@ SENTENCES = {
     "too_early": gettext_noop("Too few messages could be summarised. The next turn checks again."),
     "no_model": gettext_noop("No model was configured on this server."),
     "model_not_allowed": gettext_noop("The policy did not allow the chat’s model."),
+    "unknown_summariser": gettext_noop(
+        "The requested model could no longer write summaries in this chat."
+    ),
     "policy_impossible": gettext_noop(
         "The policies of this chat contradicted each other or did not fit its model."
     ),

@@ -13,7 +13,7 @@ from django.db import connection, connections, transaction
 from pytest_django import Settings
 
 from chats.actions import branching, lifecycle, marks
-from chats.compaction import claims, coverage, maintain, perform, plan, publish
+from chats.compaction import attempts, claims, coverage, maintain, perform, publish
 from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
 from chats.ground.background_lock import alone
@@ -208,7 +208,7 @@ def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
     given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
     maintain.maintain_chat_context(**given)
     assert Compaction.objects.get().status == "prepared"
-    asked = plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
+    asked = attempts.AttemptSpec(asked=attempts.CompactionRequest(by="user:1"))
     claimed = beside(
         lambda: claims.claim_compaction(**given, attempt=asked),
         inside=lambda: publish_prepared(branch_id=branch.pk, now=now),
@@ -328,7 +328,7 @@ def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_for
         )
         work(turn.turn, [TextDelta(SENTENCE * 6), Finished("stop")])
     claimed = claims.claim_compaction(
-        **given, attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
+        **given, attempt=attempts.AttemptSpec(asked=attempts.CompactionRequest(by="user:1"))
     )
     assert claimed is not None
     performed = perform.perform_compaction(claimed, counter=COUNTER, renew=lambda *_: None)

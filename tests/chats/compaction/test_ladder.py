@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
+from chats.compaction import attempts as attempt_specs
 from chats.compaction import claims, maintain, pauses, perform, plan, publish
 from chats.compaction.report import skip_reasons
 from chats.ground.commitments import is_commitment_valid
@@ -361,7 +362,7 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
     found = plan.plan_for(
         branch,
         choice=model_choice.choose_chat_model(chat=branch.chat),
-        attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1")),
+        attempt=attempt_specs.AttemptSpec(asked=attempt_specs.CompactionRequest(by="user:1")),
         counter=COUNTER,
     )
     assert not isinstance(found, NotNeeded)

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from chats.actions import lifecycle
-from chats.compaction import claims, maintain, plan, running_summaries, summary_slots
+from chats.compaction import attempts, claims, maintain, plan, running_summaries, summary_slots
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.engine.messages.tokens import ApproximateCounter
@@ -164,7 +164,7 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     assert claim(chats[2], now) is None
     maintain.record_failed_attempt(first, reason="provider_timeout", now=now)
     assert claim(chats[2], now)
-    attempt = plan.AttemptSpec(number=2, rung="extractive")
+    attempt = attempts.AttemptSpec(number=2, rung="extractive")
     assert claims.claim_compaction(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
 
 
