@@ -13,12 +13,15 @@ from contextpolicy.engine.messages.messages import (
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.prompts import (
+    EXAMPLE_FACT,
     SECTIONS,
     TEMPLATE_MARK,
+    list_instruction_texts,
     neutralise_template_marks,
     select_summary_headings,
     strip_heading_signs,
 )
+from contextpolicy.engine.summaries.summary_content import ContentFault, find_content_fault
 from contextpolicy.engine.text.claims import strip_summary_labels
 from contextpolicy.engine.text.fact_scanner import KINDS
 from contextpolicy.engine.text.facts import compare_summary_facts, extract_facts
@@ -57,7 +60,8 @@ def check_generated_summary(
     extractor, whose small summaries have no headings.
 
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`,
-    `tool_call`, `refusal`, `error_text`, `no_content` (only headings), `missing_sections`,
+    `tool_call`, `refusal`, `error_text`, `no_content` (nothing about the sources), `echo` (only
+    copied instructions, or one bullet over and over), `missing_sections`,
     `role_headers`, `not_smaller` (than the sources and the previous summary), `too_long`
     (over `summary_max_tokens`), `wrong_language` (clearly not the chat's language),
     `unknown_url` (a URL that no source contains), `lost_facts` (of the policy's
@@ -69,6 +73,7 @@ def check_generated_summary(
     lost = _find_lost_facts(read, text, values)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
+    fault = _find_fault(text, sources, previous, values) if by_model else ""
     checks = {
         "empty": not text,
         "too_short": 0 < len(text) < SHORTEST_SUMMARY,
@@ -76,9 +81,10 @@ def check_generated_summary(
         "not_finished": finish not in ("stop", "length"),
         "reasoning_only": reasoning_only,
         "tool_call": has_tool_calls,
-        "refusal": bool(_REFUSAL.match(text)),
+        "refusal": bool(_REFUSAL.match(text)) or fault == "refusal",
         "error_text": bool(_ERROR.match(text)),
-        "no_content": bool(text) and not _HEADING.sub("", text).strip(),
+        "no_content": fault == "no_content" or (bool(text) and not _HEADING.sub("", text).strip()),
+        "echo": fault == "echo",
         "missing_sections": by_model
         and bool(text)
         and bool(find_missing_sections(text, select_summary_headings(values))),
@@ -91,6 +97,21 @@ def check_generated_summary(
     }
     reasons = tuple(reason for reason, found in checks.items() if found)
     return Verdict(not reasons, reasons, lost)
+
+
+def _find_fault(
+    text: str, sources: Sequence[Message], previous: Summary | None, values: PolicyValues
+) -> ContentFault:
+    """Return why a summary says nothing about its sources. A text without headings has one."""
+    if not _HEADING.search(text):
+        return ""
+    told = [_everything(message) for message in sources]
+    return find_content_fault(
+        text,
+        sources_text="\n".join([strip_summary_labels(previous.text), *told] if previous else told),
+        instructions=list_instruction_texts(values),
+        example=EXAMPLE_FACT,
+    )
 
 
 def append_lost_facts(

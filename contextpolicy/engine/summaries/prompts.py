@@ -103,7 +103,9 @@ Write only these headings{language}, each followed by bullets of this form:
 {instruction}
 {headings}
 """
-_EXAMPLE = "User{day}: prefers trains to planes. [#12]"
+# The text of the bullet that the instructions give as an example.
+EXAMPLE_FACT = "prefers trains to planes."
+_EXAMPLE = f"User{{day}}: {EXAMPLE_FACT} [#12]"
 _DATES = """
 - The transcript gives the day of each message. Replace words such as "yesterday" or "next week" by
   the day that they mean."""
@@ -242,6 +244,15 @@ def _request(
     content = "\n\n".join([*blocks, "Write the new summary now."])
     instructions = _instructions(values, version, is_dated=is_dated)
     return (WireMessage("system", instructions), WireMessage("user", content))
+
+
+def list_instruction_texts(values: PolicyValues) -> tuple[str, ...]:
+    """Return the instructions of every version of a summary request under this policy."""
+    return tuple(
+        _instructions(values, version, is_dated=is_dated)
+        for version in SUMMARY_VERSIONS
+        for is_dated in (False, True)
+    )
 
 
 _BY_VERSION = {SUMMARY_V1: _INSTRUCTIONS, SUMMARY_V2: _INSTRUCTIONS_V2, SHORT_V2: _SHORT_V2}

@@ -41,6 +41,8 @@ nl de het en is zijn niet met voor een van te op dat die wordt aan
 _LITTLE_WORDS: Mapping[str, frozenset[str]] = {
     line.split()[0]: frozenset(line.split()[1:]) for line in _LISTED.splitlines()
 }
+# The function words of all these languages.
+COMMON_WORDS: frozenset[str] = frozenset().union(*_LITTLE_WORDS.values())
 _NO_WORDS = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]*`|https?://\S+|^#[^\n]*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W\d_]+")
 
