@@ -34,14 +34,15 @@ class AttemptSpec:
     """One attempt at a summary.
 
     `number` counts from 1. `rung`: the method; None: chosen during planning. `lost`: facts that the
-    previous attempt lost. `source_limit`: the maximum local tokens of its sources; None: no further
-    limit. `asked`: a user's request. `branch_id`: the branch of the first attempt, which the later
-    ones keep; None: the active branch.
+    previous attempt lost. `unknown`: the URLs that it invented. `source_limit`: the maximum local
+    tokens of its sources; None: no further limit. `asked`: a user's request. `branch_id`: the
+    branch of the first attempt, which the later ones keep; None: the active branch.
     """
 
     number: int = 1
     rung: Rung | None = None
     lost: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     source_limit: int | None = None
     asked: CompactionRequest | None = None
     branch_id: uuid.UUID | None = None

@@ -25,8 +25,9 @@ class SummaryCall:
     """One request: the messages it reads, by seq, or the texts it merges, by index.
 
     The `is_last` call writes the summary itself. It also gets the previous summary and, if it reads
-    messages, the facts that an earlier attempt lost. `max_chars` truncates each message. `room`:
-    tokens the model may write in addition to the summary, for reasoning.
+    messages, the facts that an earlier attempt lost and the URLs that it invented. `max_chars`
+    truncates each message. `room`: tokens the model may write in addition to the summary, for
+    reasoning.
     """
 
     from_seq: int = 0
@@ -51,6 +52,7 @@ class CallRecord:
     calls: list[SummaryCall] = field(default_factory=list)
     version: str = SUMMARY_V1
     zone: str = ""
+    unknown: tuple[str, ...] = ()
 
     def as_stored(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +66,7 @@ class CallRecord:
             calls,
             stored.get("version", SUMMARY_V1),
             stored.get("zone", ""),
+            tuple(stored.get("unknown", ())),
         )
 
 
@@ -118,6 +121,7 @@ class SummarySources:
             values=self.values,
             max_chars_per_message=call.max_chars,
             lost=record.lost if call.is_last else (),
+            unknown=record.unknown if call.is_last else (),
             focus=self.focus,
             version=record.version,
             cited=self.cited if call.is_last else (),

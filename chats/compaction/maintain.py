@@ -157,6 +157,7 @@ def plan_next_attempt(
         number=claimed.attempt.number + 1,
         rung=rung,
         lost=performed.lost if performed else (),
+        unknown=performed.unknown if performed else (),
         source_limit=limit,
     )
 

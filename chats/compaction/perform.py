@@ -90,6 +90,7 @@ class Performed:
     tokens: int
     kept_facts: dict[str, Any]
     lost: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     duration_ms: int = 0
     cost: Decimal | None = None
 
@@ -188,6 +189,7 @@ def assess_summary(
             claimed.plan.sources, claimed.plan.previous, written.text
         ),
         lost=checked.lost,
+        unknown=checked.unknown,
         duration_ms=round((time.monotonic() - begun) * 1000),
         cost=None
         if written.is_unreported
@@ -247,7 +249,10 @@ class Calls:
             claimed.cited,
         )
         self.record = CallRecord(
-            lost=claimed.attempt.lost, version=select_prompt_version(spec.window), zone=claimed.zone
+            lost=claimed.attempt.lost,
+            unknown=claimed.attempt.unknown,
+            version=select_prompt_version(spec.window),
+            zone=claimed.zone,
         )
 
     def summarise(self) -> Written:

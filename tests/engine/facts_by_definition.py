@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from itertools import dropwhile
 
-from contextpolicy.engine.text.fact_scanner import Kind
+from contextpolicy.engine.text.fact_scanner import URL_PATTERN, Kind, simplify_url
 from contextpolicy.engine.text.facts import KeptFacts
 
 _MONTH = (
@@ -15,7 +15,7 @@ _MONTH = (
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _PATTERN = re.compile(
-    r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
+    rf"(?P<url>{URL_PATTERN})"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
     r"|\d{4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日|\d{1,2}:\d{2}(?::\d{2})?"
     rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?\b"
@@ -69,7 +69,10 @@ def retention(sources_text: str, summary_text: str) -> KeptFacts:
         "name": names_in(sources_text),
     }
     for kind, facts in found.items():
-        stays = {fact: _stands_in(_plain(fact), target) for fact in facts}
+        plain = {fact: _plain(fact) for fact in facts}
+        if kind == "url":
+            plain = {fact: simplify_url(text) for fact, text in plain.items()}
+        stays = {fact: _stands_in(plain[fact], target) for fact in facts}
         kept[kind] = tuple(fact for fact, there in stays.items() if there)
         lost[kind] = tuple(fact for fact, there in stays.items() if not there)
     return KeptFacts(kept, lost)

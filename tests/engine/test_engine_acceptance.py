@@ -10,9 +10,11 @@ from contextpolicy.engine.summaries.acceptance import (
     Verdict,
     append_lost_facts,
     find_missing_sections,
-    has_unknown_url,
+    find_unknown_urls,
     keep_sections,
 )
+from contextpolicy.engine.summaries.ladder import Attempt, select_next_rung
+from contextpolicy.engine.text.facts import extract_facts
 from tests.engine.engine_builders import COUNTER, message, step
 from tests.support.summary_validation import SOURCES, VALID_SUMMARY, validate_summary
 
@@ -197,13 +199,64 @@ def test_an_address_that_stands_in_no_source_is_no_fact_of_the_chat(
     address: str, sources: list[Message], previous: Summary | None, is_unknown: bool
 ) -> None:
     text = VALID_SUMMARY.replace("40 euros a month", address)
-    assert has_unknown_url(text, sources=sources, previous=previous) is is_unknown
+    assert bool(find_unknown_urls(text, sources=sources, previous=previous)) is is_unknown
 
 
 def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
     text = VALID_SUMMARY.replace("40 euros", URL)
     assert validate_summary(text).reasons == ("unknown_url",)
     assert validate_summary(text, previous=Summary("s", f"See {URL}", 1, 2, (), 9)).accepted
+
+
+FLAT = "https://example.com/flat"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "**{}**",
+        "_{}_",
+        "~~{}~~",
+        "“{}”",
+        "‘{}’",
+        "「{}」",
+        "{}| x",
+        "({})",
+        "[flat]({}).",
+        "`{}`",
+        "{}…",
+        "{}！",
+        "{}、",
+        "房子在{}的页面",
+        "집은 {}에 있다",
+        "{}/",
+        "{}?!",
+    ],
+)
+def test_what_follows_an_address_is_not_part_of_it(written: str) -> None:
+    told = [message(n, f"The flat is at {FLAT}, 40 euros a month. " * 3) for n in (1, 2)]
+    text = VALID_SUMMARY.replace("Ann pays", f"Ann pays {written.format(FLAT)}")
+    values = PolicyValues(pinned_kinds=("url",))
+    assert validate_summary(text, sources=told, values=values).accepted
+    http = text.replace("https", "http")
+    assert validate_summary(http, sources=told, values=values).accepted
+    quoted = [message(n, f"{written.format(FLAT)} is the flat. " * 5) for n in (1, 2)]
+    assert find_unknown_urls(FLAT, sources=quoted, previous=None) == ()
+    other = written.format("https://ample.com/flat")
+    assert find_unknown_urls(other, sources=told, previous=None) != ()
+
+
+def test_brackets_in_an_address_are_part_of_it() -> None:
+    wiki = "https://en.example/wiki/Oslo_(city)"
+    assert extract_facts(f"(see {wiki})")["url"] == (wiki,)
+    assert extract_facts(f"{FLAT}(see below")["url"] == (FLAT,)
+    assert extract_facts("https://de.example/wiki/Köln")["url"] == ("https://de.example/wiki/Köln",)
+
+
+def test_an_unknown_address_is_named_for_a_second_attempt() -> None:
+    found = validate_summary(VALID_SUMMARY.replace("40 euros", f"40 euros ({URL})"))
+    assert (found.reasons, found.unknown) == (("unknown_url",), (URL,))
+    assert select_next_rung([Attempt("model", "rejected", found.reasons)]) == "model_again"
 
 
 NUMBERS_PINNED = PolicyValues(pinned_kinds=("number",))

@@ -23,7 +23,7 @@ from contextpolicy.engine.summaries.prompts import (
 )
 from contextpolicy.engine.summaries.summary_content import ContentFault, find_content_fault
 from contextpolicy.engine.text.claims import strip_summary_labels
-from contextpolicy.engine.text.fact_scanner import KINDS
+from contextpolicy.engine.text.fact_scanner import KINDS, simplify_url
 from contextpolicy.engine.text.facts import compare_summary_facts, extract_facts
 from contextpolicy.engine.text.language import is_other_language
 
@@ -34,12 +34,14 @@ SHORTEST_SUMMARY = 20
 class Verdict:
     """The result of the check: accepted, or rejected with every reason as a stable code.
 
-    `lost`: the facts of the policy's pinned kinds that the summary does not contain.
+    `lost`: the facts of the policy's pinned kinds that the summary does not contain. `unknown`: its
+    URLs that no source contains.
     """
 
     accepted: bool
     reasons: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def check_generated_summary(
@@ -71,6 +73,7 @@ def check_generated_summary(
     told = [extract_message_text(message) for message in sources]
     read = "\n".join([strip_summary_labels(previous.text), *told] if previous else told)
     lost = _find_lost_facts(read, text, values)
+    unknown = find_unknown_urls(text, sources=sources, previous=previous)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
     fault = _find_fault(text, sources, previous, values) if by_model else ""
@@ -92,11 +95,11 @@ def check_generated_summary(
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
         "wrong_language": is_other_language("\n".join(told), text),
-        "unknown_url": has_unknown_url(text, sources=sources, previous=previous),
+        "unknown_url": bool(unknown),
         "lost_facts": bool(text) and bool(lost),
     }
     reasons = tuple(reason for reason, found in checks.items() if found)
-    return Verdict(not reasons, reasons, lost)
+    return Verdict(not reasons, reasons, lost, unknown)
 
 
 def _find_fault(
@@ -131,19 +134,22 @@ def append_lost_facts(
     return "\n".join(lines)
 
 
-def has_unknown_url(
+def find_unknown_urls(
     summary_text: str, *, sources: Sequence[Message], previous: Summary | None
-) -> bool:
-    """Return True if a summary contains a URL that is neither in its sources nor in `previous`.
+) -> tuple[str, ...]:
+    """Return the URLs of a summary that are neither in its sources nor in `previous`.
 
     Tool calls and tool results are sources too. A truncated URL is matched by its beginning.
     """
-    found = extract_facts(summary_text)["url"]
+    # A URL in code marks counts too.
+    found = extract_facts(summary_text.replace("`", " "))["url"]
     if not found:
-        return False
+        return ()
     told = [_everything(message) for message in sources]
     read = "\n".join([previous.text, *told] if previous else told).casefold()
-    return any(url.partition("…")[0].casefold() not in read for url in found)
+    return tuple(
+        url for url in found if not re.search(rf"(?<![\w.@-]){re.escape(simplify_url(url))}", read)
+    )
 
 
 def _everything(message: Message) -> str:

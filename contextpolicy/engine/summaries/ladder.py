@@ -22,7 +22,15 @@ FIRST_PAUSE = timedelta(minutes=15)
 LONGEST_PAUSE = timedelta(hours=6)
 # Faults that a model can fix if the request names them.
 _MENDABLE = frozenset(
-    {"lost_facts", "missing_sections", "wrong_language", "role_headers", "no_content", "echo"}
+    {
+        "lost_facts",
+        "missing_sections",
+        "wrong_language",
+        "role_headers",
+        "no_content",
+        "echo",
+        "unknown_url",
+    }
 )
 # Faults that come from too much input or output.
 _TOO_MUCH = frozenset({"cut_by_length", "too_long", "not_smaller", "context_overflow"})

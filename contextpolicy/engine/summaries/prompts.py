@@ -44,6 +44,8 @@ SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
 
 # The heading of the list in a second attempt.
 LOST_FACTS = "Your first attempt lost these facts. Keep them this time:"
+# The heading of the list of URLs that the first attempt invented.
+UNKNOWN_URLS = "Your first attempt had these URLs, which are in no message. Leave them out:"
 _DELIMITERS = re.compile(r"<(?=\s*/?\s*(?:summary|pinned|transcript|message)\b)", re.IGNORECASE)
 
 _INSTRUCTIONS = """\
@@ -183,13 +185,14 @@ def build_summary_request(
     focus: str = "",
     version: str = SUMMARY_V1,
     cited: Sequence[Message] = (),
+    unknown: Sequence[str] = (),
 ) -> tuple[WireMessage, ...]:
     """Build the request for the summary that replaces `previous` and `messages`.
 
     Tool results are cut to the policy's rules, documents to `FILE_CHARACTERS`, and texts to
-    `max_chars_per_message` if it is given. `lost`: facts that a first attempt lost. `focus`: the
-    topic that a person wants to keep. `cited`: the messages that `previous` cites. They provide the
-    authors and days of bullets without a label.
+    `max_chars_per_message` if it is given. `lost`: facts that a first attempt lost. `unknown`:
+    the URLs that it invented. `focus`: the topic that a person wants to keep. `cited`: the messages
+    that `previous` cites. They provide the authors and days of bullets without a label.
     """
     blocks = [_so_far(previous, version, cited)] if previous else []
     transcript = "\n".join(
@@ -197,9 +200,11 @@ def build_summary_request(
     )
     title = "The messages to fold in" if version == SUMMARY_V1 else "The messages to add"
     blocks.append(f"{title}:\n<transcript>\n{transcript}\n</transcript>")
-    if lost:
-        listed = "\n".join(f"- {escape_delimiters(_flat(fact))}" for fact in lost)
-        blocks.append(f"{LOST_FACTS}\n{listed}")
+    blocks += [
+        f"{title}\n" + "\n".join(f"- {escape_delimiters(_flat(fact))}" for fact in facts)
+        for title, facts in ((LOST_FACTS, lost), (UNKNOWN_URLS, unknown))
+        if facts
+    ]
     is_dated = any(message.day for message in (*messages, *cited))
     return _request([*blocks, *_build_focus(focus)], values, version, is_dated=is_dated)
 

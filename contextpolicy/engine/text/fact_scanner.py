@@ -16,9 +16,20 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
+# A URL ends before quotation marks, unbalanced brackets, signs of tables, and letters of scripts
+# without spaces, which follow it directly. Punctuation and Markdown at its end do not belong to it.
+_NOT_IN_URLS = (
+    r"\s<>\"'`|()\[\]{}\\^“”„‘’«»…\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff"
+    r"\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+)
+_IN_BRACKETS = rf"\([^{_NOT_IN_URLS}]*\)"
+URL_PATTERN = (
+    rf"(?:https?://|www\.)(?:[^{_NOT_IN_URLS}]|{_IN_BRACKETS})*"
+    rf"(?:[^{_NOT_IN_URLS}*_~.,;:!?]|{_IN_BRACKETS})"
+)
 # The kinds are in order of precedence. Email addresses and paths come between `quoted` and `word`.
 _PATTERN = re.compile(
-    r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
+    rf"(?P<url>{URL_PATTERN})"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
     r"|\d{4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日|\d{1,2}:\d{2}(?::\d{2})?"
     rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?\b"
@@ -42,6 +53,17 @@ _BEFORE_RUNS = frozenset({"url", "date", "quoted"})
 _MAIL_RUN = re.compile(r"[\w.+-]++(?P<at>@(?=(?P<host>[\w-]+\.[\w.]+)))?")
 _PATH_RUN = re.compile(r"[\w./-]+")
 _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
+
+
+def simplify_url(url: str) -> str:
+    """Return a URL without what two spellings of an address differ in.
+
+    These are capitals, `http` or `https`, and a final slash.
+    """
+    return _SCHEME.sub("", url.casefold()).rstrip("/")
+
+
+_SCHEME = re.compile(r"https?://")
 
 
 class FoundFact(NamedTuple):

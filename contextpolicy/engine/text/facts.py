@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from contextpolicy.engine.text.claims import strip_source_marks
-from contextpolicy.engine.text.fact_scanner import KINDS, Kind, find_standing_facts, scan_facts
+from contextpolicy.engine.text.fact_scanner import (
+    KINDS,
+    Kind,
+    find_standing_facts,
+    scan_facts,
+    simplify_url,
+)
 
 # Words that are capitalised at the start of sentences without being names.
 _NO_NAMES = frozenset(
@@ -55,12 +61,14 @@ def extract_names(text: str) -> tuple[str, ...]:
 def compare_summary_facts(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
-    A fact is kept if the summary contains it verbatim, apart from case and thousands separators.
-    Names are found in the whole source text, as in `extract_names`.
+    A fact is kept if the summary contains it verbatim, apart from case, thousands separators, and
+    the scheme and final slash of URLs. Names are found in the whole source text, as in
+    `extract_names`.
     """
     reading = _Reading(sources_text)
     found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}
     plain = {fact: _plain(fact) for facts in found.values() for fact in facts}
+    plain |= {url: simplify_url(plain[url]) for url in found["url"]}
     # A fact reduced to punctuation counts as kept: there is nothing to search for.
     there = {
         "",

@@ -170,6 +170,24 @@ def test_what_was_lost_is_named_in_a_second_try(
     )
 
 
+def test_an_invented_url_is_named_in_a_second_try(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes(REJECTED_SUMMARIES["unknown_url"], script_summary())
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert [(rung, status) for rung, status, _ in attempts()] == [
+        ("model", "rejected"),
+        ("model_again", "prepared"),
+    ]
+    first, second = (get_summary_prompt(request) for request in provider.requests)
+    assert second.split("Leave them out:\n")[1].startswith("- https://evil.example/x\n")
+    assert first == second.replace(
+        "Your first attempt had these URLs, which are in no message. Leave them out:\n"
+        "- https://evil.example/x\n\n",
+        "",
+    )
+
+
 def test_what_was_too_much_is_tried_with_fewer_sources(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
