@@ -10,15 +10,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from chats.memory.search import searchable_text
+from chats.memory.search.asking import is_question_or_request
+from chats.memory.search.greetings import is_greeting
 from chats.memory.search.marking import find_question_matches
 from chats.memory.search.meaning import Look
 from chats.memory.search.path_texts import PathText, PathTexts
-from chats.memory.search.question import (
-    ParsedQuestion,
-    is_greeting,
-    is_question_or_request,
-    parse_question,
-)
+from chats.memory.search.question import ParsedQuestion, parse_question
 from chats.memory.search.ranking import calculate_word_weight
 from chats.memory.search.recall import Matches, match_texts
 from chats.memory.search.recall_scope import Scope

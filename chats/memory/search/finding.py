@@ -17,8 +17,9 @@ from chats.memory.search.addressed_names import (
 )
 from chats.memory.search.citing import Cited, score_cited_texts
 from chats.memory.search.fulltext import Within
+from chats.memory.search.greetings import mask_greetings
 from chats.memory.search.meaning import TextLikeness
-from chats.memory.search.question import ParsedQuestion, mask_greetings
+from chats.memory.search.question import ParsedQuestion
 from chats.memory.search.ranking import (
     REACH,
     RankedText,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from chats.memory.search.greetings import is_greeting
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import MOST_CHARACTERS, count_question_words, is_greeting
+from chats.memory.search.question import MOST_CHARACTERS, count_question_words
 from chats.memory.search.recall import FoundExcerpt, attach_branches, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import collect_searchable_texts

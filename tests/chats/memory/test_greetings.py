@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.memory.search.question import is_greeting
+from chats.memory.search.greetings import is_greeting
 
 GREETINGS = """
 Thank you!
@@ -12,6 +12,12 @@ Hi there
 ok great
 Got it, thanks.
 Sounds good!
+Will do, thanks
+No problem
+Happy birthday!
+Thanks, have a great weekend
+Have a nice day!
+Ok, makes sense
 Good morning!
 Merci beaucoup !
 Vielen Dank
@@ -95,6 +101,18 @@ Wir treffen uns morgen in Berlin
 私の猫の名前
 내 고양이 이름
 اسم قطتي
+what is my birthday
+what was the problem
+what have I done
+was ist das Problem
+what is new this year
+my birthday is tomorrow
+yes, my birthday is tomorrow
+thanks, what was the problem
+ok so what is my birthday
+wer ist das
+is it good
+tomorrow
 """
 
 
