@@ -97,6 +97,13 @@ def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
     return found
 
 
+def mask_dates(question: str) -> str:
+    """Return a question with its dates and phrases for past days replaced by spaces."""
+    for pattern in (_DATES, _AGO):
+        question = pattern.sub(lambda run: " " * len(run[0]), question)
+    return question
+
+
 def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
     """Yield the ranges of a date. A date without a year yields one for each of several years."""
     month = int(parts["number"]) if "number" in parts else 0

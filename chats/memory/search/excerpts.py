@@ -138,12 +138,12 @@ def select_on_branch(
         for (place,) in PLACES.tuples(branch=branch_id)
     }
     # Many texts share the same words with the question.
-    known: dict[tuple[str, ...], int] = {}
+    known: dict[tuple[bool, tuple[str, ...]], int] = {}
     for text in matches.texts:
         place, seq = text.id >> SEQ_BITS, text.id & SUMMARY_SEQ
         above, last = of_place.get(place, (0, 0))
         if above < seq <= last and seq not in sent:
-            words = (*text.shared, *text.cited)
+            words = (text.is_in_days, (*text.shared, *text.cited))
             strength = known.get(words)
             if strength is None or matches.alike is not None:
                 strength = known[words] = matches.strength(text)

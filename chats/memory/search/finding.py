@@ -49,6 +49,13 @@ QUICKLY_WITH_NEIGHBOURS = 20
 # A word in at most one of this many texts is specific enough alone.
 RARE = 100
 
+# Maximum number of candidates of the dates in a question: half of them are the newest ones.
+MOST_DATED = 100
+# A question of fewer topic words asks for everything that was said at a time.
+FEWEST_TOPICS = 2
+# The largest score of a text that only has its date in common with such a question.
+DATED = 0.1
+
 # The end of the keys of user messages.
 OWN_KEY = fulltext.KEY + searchable_text.build_role_key("user")
 
@@ -65,7 +72,7 @@ class FoundText(NamedTuple):
     """A matching text: its id, its score, and the words it shares.
 
     `cited`: shared words of summaries or preferences that cite it. `alike`: its similarity to the
-    question, if they were compared.
+    question, if they were compared. `is_in_days`: it is of a time that the question mentions.
     """
 
     id: int
@@ -73,6 +80,7 @@ class FoundText(NamedTuple):
     shared: Sequence[str]
     cited: Sequence[str] = ()
     alike: float = -1.0
+    is_in_days: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,9 @@ def find_texts(
         counts = counts.add_names(names)
     wanted, chosen = choose_candidates(asked, within=within, counts=counts, most=most, names=names)
     led_to = score_cited_texts(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
-    chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
+    dated = list_dated_texts(asked, within=within) if asked.asks_about_days and not is_quick else []
+    wanted = add_date_scores(wanted, dated, asked=asked, line=line)
+    chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ()), *dated]))
     wanted = add_similarity_scores(
         add_citation_scores(wanted, led_to, line=line), chosen, alike=alike
     )
@@ -151,14 +161,42 @@ def find_texts(
     ranked = rank_texts(read, wanted=wanted)
     likeness = alike.of([place for place, _ in ranked]) if alike else {}
     shared = {text.place: text.counts for text in read}
+    in_days = (
+        {text.place for text in read if wanted.is_in_days(text.written_at)}
+        if asked.asks_about_days
+        else frozenset[int]()
+    )
     found = []
     for place, mark in ranked:
         key = line.id_at(place)
         if key is not None:
             about = led_to[key].shared if key in led_to else ()
             texts = list(shared.get(place, ()))
-            found.append(FoundText(key, mark, texts, about, likeness.get(key, -1.0)))
+            is_in_days = place in in_days
+            found.append(FoundText(key, mark, texts, about, likeness.get(key, -1.0), is_in_days))
     return found, counts
+
+
+def list_dated_texts(asked: ParsedQuestion, *, within: Within) -> list[int]:
+    """Return texts of the dates in a question: the newest ones, then evenly spread ones."""
+    found = fulltext.find_texts_in_times(asked.days, within=within, most=MOST_CHOSEN)
+    newest, older = found[: MOST_DATED // 2], found[MOST_DATED // 2 :]
+    step = max(len(older) / (MOST_DATED // 2), 1.0)
+    spread = [older[int(number * step)] for number in range(int(len(older) / step))]
+    return [*newest, *spread]
+
+
+def add_date_scores(
+    wanted: SearchTerms, dated: Sequence[int], *, asked: ParsedQuestion, line: TextOrder
+) -> SearchTerms:
+    """Add the scores of texts that are found by their date alone, best first."""
+    if asked.topics >= FEWEST_TOPICS:
+        return wanted
+    places = [place for key in dated if (place := line.place_of(key)) is not None]
+    return replace(
+        wanted,
+        dated={place: DATED * (1 - at / MOST_DATED) for at, place in enumerate(places)},
+    )
 
 
 def add_citation_scores(
@@ -294,10 +332,14 @@ def is_above_floor(
 ) -> bool:
     """Return True if a text shares two significant words with a question, or a rare one.
 
-    `telling`: the question's significant stems. Words of texts that cite it count too.
+    `telling`: the question's significant stems. Words of texts that cite it count too. A date in
+    the question counts as one word. It is enough alone for a question without topic words.
     """
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
-    return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
+    if found.is_in_days and asked.topics < FEWEST_TOPICS:
+        return True
+    number = len(asked.units(shared)) + found.is_in_days
+    return number > 1 or any(counts.is_rare(word) for word in shared)
 
 
 def extract_significant_stems(asked: ParsedQuestion) -> set[str]:

@@ -11,8 +11,8 @@ full words begin with different characters that no word contains.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -94,10 +94,33 @@ def find_texts_with_word(
     return found
 
 
+def find_texts_in_times(
+    times: Sequence[tuple[datetime, datetime]], *, within: Within, most: int
+) -> list[int]:
+    """Return the ids of the newest texts of some time ranges, at most `most`."""
+    adapted = connection.ops.adapt_datetimefield_value
+    ranges = " OR ".join(
+        ["(chats_searchtext.written_at >= %s AND chats_searchtext.written_at < %s)"] * len(times)
+    )
+    condition, values = within.only
+    ends = [adapted(moment) for each in times for moment in each]
+    dated = replace(within, only=(f"{condition} AND ({ranges})", [*values, *ends]))
+    found: list[int] = []
+    stretches: Sequence[Stretch | None] = [None] if within.stretches is None else within.stretches
+    for stretch in stretches:
+        if len(found) < most:
+            room = most - len(found)
+            found += query_word_index("", stretch, within=dated, most=room, is_beginning=False)
+    return found
+
+
 def query_word_index(
     word: str, stretch: Stretch | None, *, within: Within, most: int, is_beginning: bool
 ) -> list[int]:
-    """Return ids of texts with the word from one index query, newest first, at most `most`."""
+    """Return ids of texts with the word from one index query, newest first, at most `most`.
+
+    An empty word matches all texts.
+    """
     write = build_sqlite_query if connection.vendor == "sqlite" else build_postgres_query
     return fetch_text_ids(*write(word, stretch, within, most, is_beginning=is_beginning))
 
@@ -115,7 +138,7 @@ def build_sqlite_query(
     With a condition, CROSS JOIN fixes the order: the word index first, then each text.
     """
     match = [f'full:"{word}" *' if is_beginning else f'words:"{word}"']
-    match += [f'keys:"{key}"' for key in within.keys]
+    match = [*match * bool(word), *(f'keys:"{key}"' for key in within.keys)]
     if within.either:
         match.append("(" + " OR ".join(f'keys:"{key}"' for key in within.either) + ")")
     condition, values = within.only
@@ -139,7 +162,7 @@ def build_postgres_query(
 ) -> Statement:
     """Return the PostgreSQL query for the newest texts with a word."""
     match = [f"'{FULL}{word}':*" if is_beginning else f"'{word}'"]
-    match += [f"'{KEY}{key}'" for key in within.keys]
+    match = [*match * bool(word), *(f"'{KEY}{key}'" for key in within.keys)]
     if within.either:
         match.append(f"({build_or_query(KEY + key for key in within.either)})")
     between = " AND id BETWEEN %s AND %s" if stretch else ""

@@ -8,47 +8,45 @@ _LETTERS = re.compile(r"[^\W_]+")
 _CLAUSE = re.compile(r"[.,;:!\n…—]+")
 # Words that greet, thank or agree on their own.
 _AGREED = """
-    cheers ty thankyou welcome perfect wonderful awesome excellent sure fine right true
-    exactly indeed agreed sorry apologies wow haha hahaha lol brilliant fantastic
-    amazing lovely appreciated understood congrats congratulations yep yup np hiya howdy
-    greetings alright absolutely definitely certainly yay afternoon night klar gut gute
-    guten genau richtig stimmt super toll prima perfekt wunderbar ausgezeichnet klasse
-    verstanden einverstanden servus moin tschüss tschüs glückwunsch entschuldigung
-    morgen gern gerne ja nein doch beaucoup parfait bonsoir bonne bon coucou génial
-    compris oui non pardon désolé désolée au revoir accord muchas buenos buenas perfecto
-    vale claro adiós entendido sí estupendo genial buongiorno buonasera buonanotte buona
-    perfetto prego arrivederci capito certo sì ottimo benissimo scusa olá oi tchau boa
-    bom entendi sim não perfeito ótimo valeu desculpa goedemorgen goedenavond goedendag
-    welterusten bedankt begrepen nee hoi doei goed отлично хорошо доброе добрый доброй
-    спокойной понятно пока ясно понял поняла супер прекрасно замечательно ладно извини
-    извините пожалуйста благодарю cześć dobry dobranoc dziękuję dzięki proszę tak nie
-    świetnie дякую привіт ні merhaba selam günaydın teşekkürler teşekkür tamam evet
-    hayır hej hejsan tack god ahoj děkuji halo terima selamat xin cảm 고마워요 고맙습니다 고마워 안녕히
-    잘 수고하셨습니다 수고하세요 수고했어요 예 응 알겠습니다 알겠어요 알았어요 좋아요 좋습니다 좋네요 그래요 괜찮아요 천만에요 반갑습니다 반가워요 최고예요
-    죄송합니다 미안해요 أهلا صباح مساء نعم لا حسنا تمام ممتاز عفوا السلام رائع शुभ ठीक अच्छा हाँ
-    नहीं अलविदा शुक्रिया
+    cheers ty thankyou welcome perfect wonderful awesome excellent sure fine right true exactly
+    indeed agreed sorry apologies wow haha hahaha lol brilliant fantastic amazing lovely
+    appreciated understood congrats congratulations yep yup np hiya howdy greetings alright
+    absolutely definitely certainly yay afternoon night klar gut gute guten genau richtig stimmt
+    super toll prima perfekt wunderbar ausgezeichnet klasse verstanden einverstanden servus moin
+    tschüss tschüs glückwunsch entschuldigung morgen gern gerne ja nein doch beaucoup parfait
+    bonsoir bonne bon coucou génial compris oui non pardon désolé désolée au revoir accord
+    muchas buenos buenas perfecto vale claro adiós entendido sí estupendo genial buongiorno
+    buonasera buonanotte buona perfetto prego arrivederci capito certo sì ottimo benissimo scusa
+    olá oi tchau boa bom entendi sim não perfeito ótimo valeu desculpa goedemorgen goedenavond
+    goedendag welterusten bedankt begrepen nee hoi doei goed отлично хорошо доброе добрый доброй
+    спокойной понятно пока ясно понял поняла супер прекрасно замечательно ладно извини извините
+    пожалуйста благодарю cześć dobry dobranoc dziękuję dzięki proszę tak nie świetnie дякую
+    привіт ні merhaba selam günaydın teşekkürler teşekkür tamam evet hayır hej hejsan tack god
+    ahoj děkuji halo terima selamat xin cảm 고마워요 고맙습니다 고마워 안녕히 잘 수고하셨습니다
+    수고하세요 수고했어요 예 응 알겠습니다 알겠어요 알았어요 좋아요 좋습니다 좋네요 그래요
+    괜찮아요 천만에요 반갑습니다 반가워요 최고예요 죄송합니다 미안해요 أهلا صباح مساء نعم لا
+    حسنا تمام ممتاز عفوا السلام رائع शुभ ठीक अच्छा हाँ नहीं अलविदा शुक्रिया
 """
 # Words that may accompany a greeting or a short agreement without making it a question.
 _BESIDE = """
-    you all there everyone everybody team folks again so very much a lot lots million for
-    the your that this it help and too then now day weekend got sounds will do appreciate
-    helped helps helpful helping re s m ll ve i see later soon tomorrow talk well one
-    yourself sleep sweet dreams not worries worry at my pleasure bad really just what
-    needed is was are makes sense works worked me to us care take happy merry course of
-    dir euch ihnen vielen sehr schön schon zusammen alles tag tage abend nacht mittag
-    wochenende für die hilfe lieben liebe grüße gruß das der hat geholfen hilft mir ist
-    war passt auf wiedersehen bis bald später dann schlaf schlafen dich auch kein keine
-    ursache geschehen herzlichen frohe weihnachten einen wünsche ich schönen noch grüß
-    gott infiniment à tous bien d journée soirée nuit mille pour ton votre aide de rien je
-    vous en prie c est noté bientôt demain tout pas souci très gentil muchísimas mil por
-    tu su ayuda buen día días tardes noches nada hasta luego mañana pronto acuerdo lo
-    siento muy amable la el tutti molte va bene presto domani d'accordo notte di niente
-    muito dia tarde noite até logo amanhã breve dag wel u graag gedaan tot ziens большое
-    огромное всем утро день вечер ночи ночь до свидания завтра встречи не за что вам тебе
-    dzień wieczór bardzo widzenia добрий ранок так iyi geceler akşamlar günler ederim så
-    mycket morgon natt bra då dobrý den kasih pagi malam siang chào ơn bạn nhiều tạm biệt
-    너무 정말 계세요 가세요 주무세요 자요 자 도움이 되었습니다 됐어요 많이 대단히 내일 봐요 لك جزيلا وسهلا الخير النور تصبح على
-    خير مع السلامة عليكم وعليكم إلى اللقاء جدا من فضلك आपका बहुत रात्रि प्रभात है
+    you all there everyone everybody team folks again so very much a lot lots million for the
+    your that this it help and too then now day weekend got sounds will do appreciate helped
+    helps helpful helping re s m ll ve i see later soon tomorrow talk well one yourself sleep
+    sweet dreams not worries worry at my pleasure bad really just what needed is was are makes
+    sense works worked me to us care take happy merry course of dir euch ihnen vielen sehr schön
+    schon zusammen alles tag tage abend nacht mittag wochenende für die hilfe lieben liebe grüße
+    gruß das der hat geholfen hilft mir ist war passt auf wiedersehen bis bald später dann
+    schlaf schlafen dich auch kein keine ursache geschehen herzlichen frohe weihnachten einen
+    wünsche ich schönen noch grüß gott infiniment à tous bien d journée soirée nuit mille pour
+    ton votre aide de rien je vous en prie c est noté bientôt demain tout pas souci très gentil
+    muchísimas mil por tu su ayuda buen día días tardes noches nada hasta luego mañana pronto
+    acuerdo lo siento muy amable la el tutti molte va bene presto domani d'accordo notte di
+    niente muito dia tarde noite até logo amanhã breve dag wel u graag gedaan tot ziens большое
+    огромное всем утро день вечер ночи ночь до свидания завтра встречи не за что вам тебе dzień
+    wieczór bardzo widzenia добрий ранок так iyi geceler akşamlar günler ederim så mycket morgon
+    natt bra då dobrý den kasih pagi malam siang chào ơn bạn nhiều tạm biệt 너무 정말 계세요
+    가세요 주무세요 자요 자 도움이 되었습니다 됐어요 많이 대단히 내일 봐요 لك جزيلا وسهلا الخير
+    النور تصبح على خير مع السلامة عليكم وعليكم إلى اللقاء جدا من فضلك आपका बहुत रात्रि प्रभात है
 """
 # Phrases that greet or agree although their words alone may be a question or a statement.
 _PHRASES = """

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from chats.memory.search.asking import is_question_or_request
 from chats.memory.search.days import Range, parse_time_ranges
+from chats.memory.search.grammar import count_topics
 from chats.memory.search.words import Word, find_words, load_stop_words
 
 # Maximum characters and significant words of a question.
@@ -55,6 +56,10 @@ class ParsedQuestion:
     is_of_oneself: bool = False
     # The words of the question in the form in which they may occur in names.
     names: frozenset[str] = frozenset()
+    # A question or request that mentions a date, so texts of that time are searched too.
+    asks_about_days: bool = False
+    # The number of topic words, without dates and words about the conversation.
+    topics: int = 0
 
     def units(self, shared: Sequence[str]) -> list[str]:
         """Return the words of the question that also occur in a text, as written in the question.
@@ -80,6 +85,8 @@ def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> Parsed
     """
     text = shorten_question(text.replace("\x00", " "))
     found = find_words(text)
+    days = parse_time_ranges(text, at=at)
+    asks_about_days = bool(days) and is_question_or_request(text)
     kept, ignored = select_searched_words(select_significant_words(found), text)
     return ParsedQuestion(
         text=text,
@@ -87,10 +94,12 @@ def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> Parsed
         full=list_full_words(found, kept),
         pairs=[pair for pair in list_word_pairs(found) if kept.keys() & set(pair)],
         beginning=get_typed_prefix(found, text) if is_typed else "",
-        days=parse_time_ranges(text, at=at),
+        days=days,
         ignored=ignored,
         is_of_oneself=is_about_oneself(text),
         names=frozenset(strip_possessive(word, text) for word in found if word.full),
+        asks_about_days=asks_about_days,
+        topics=count_topics(text) if asks_about_days else 0,
     )
 
 

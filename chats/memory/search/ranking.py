@@ -72,6 +72,12 @@ class SearchTerms:
     # Match of texts that cite a text, by place, from 0 to 1.
     cited: Mapping[int, float] = field(default_factory=dict)
     addressed: Mapping[str, AddressedName] = field(default_factory=dict)
+    # Scores of texts of the dates in the question that are ranked without a shared word, by place.
+    dated: Mapping[int, float] = field(default_factory=dict)
+
+    def is_in_days(self, written_at: Any) -> bool:
+        """Return True if a text was written at a time that the question mentions."""
+        return any(begin <= written_at < end for begin, end in self.days)
 
     def get_addressed_name(self, keys: str) -> AddressedName | None:
         """Return the name that stands for the role of a text, or None.
@@ -207,7 +213,7 @@ def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tupl
     marks: dict[int, float] = {}
     for text in texts:
         at = text.place
-        if not own[at] and not window[at]:
+        if not own[at] and not window[at] and at not in wanted.dated:
             continue
         mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
         mark += WINDOW * window[at] + SESSION * sessions[text.session]
@@ -217,7 +223,7 @@ def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tupl
             mark += OWN
         mark += LENGTH * min(text.length / WORDS_THAT_TELL, 1.0)
         if wanted.days:
-            mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
+            mark += DAY * wanted.is_in_days(text.written_at) + wanted.dated.get(at, 0.0)
         marks[at] = round(mark, DIGITS)
     newest = {text.place: text.written_at for text in texts}
     best = sorted(marks, key=lambda at: (newest[at], at), reverse=True)
