@@ -16,7 +16,6 @@ from chats.memory.search.marking import find_question_matches
 from chats.memory.search.meaning import Look
 from chats.memory.search.path_texts import PathText, PathTexts
 from chats.memory.search.question import ParsedQuestion, parse_question
-from chats.memory.search.ranking import calculate_word_weight
 from chats.memory.search.recall import Matches, match_texts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.references import (
@@ -112,7 +111,7 @@ def find_in_chat(
     zone = get_branch_zone(branch) if values.dates else ""
     filling = Filling(
         asked=matches.asked,
-        weights=weigh_stems(matches),
+        weights=matches.weigh_stems(),
         texts=PathTexts(branch, before=before, sent=sent, cut=cut, values=values, zone=zone),
         room=room,
         counter=counter,
@@ -148,15 +147,6 @@ def select_on_branch(
             if strength is None or matches.alike is not None:
                 strength = known[words] = matches.strength(text)
             yield MatchingMessage(seq, strength, text.mark)
-
-
-def weigh_stems(matches: Matches) -> dict[str, float]:
-    """Return the weight of each stem of the question; rare stems weigh more."""
-    counts = matches.counts
-    return {
-        stem: calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
-        for stem in matches.asked.telling
-    }
 
 
 def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:

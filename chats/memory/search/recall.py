@@ -8,11 +8,9 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-
-from django.db.models import F, Q, QuerySet
+from itertools import islice
 
 from chats.memory.search import fulltext, index_progress, searchable_text
-from chats.memory.search.active_paths import ActivePaths
 from chats.memory.search.finding import (
     MOST_CHOOSING,
     FoundText,
@@ -30,41 +28,21 @@ from chats.memory.search.question import (
     select_significant_words,
     strip_possessive,
 )
-from chats.memory.search.ranking import is_speaker_named
+from chats.memory.search.ranking import calculate_word_weight, is_speaker_named
 from chats.memory.search.recall_scope import (
     Scope,
     build_chats_condition,
     build_scope_condition,
     build_scope_filter,
+    select_private_chats,
 )
-from chats.memory.search.words import find_words, split_words
-from chats.models import Branch, Chat, Message, SearchPlace, SearchText
-from chats.models.search import SUMMARY_SEQ
+from chats.memory.search.visible_texts import PAGE, iterate_visible_texts
+from chats.memory.search.words import find_words
+from chats.models import Chat, SearchPlace, SearchText
 from chats.record.zones import convert_to_account_zone
-
-# Maximum results checked for visibility, page by page.
-MOST_LOOKED_AT = 1_000
-
-
-PAGE = 25
-
 
 # Rows per query if hundreds of excerpts are requested.
 LARGE_PAGE = 200
-
-
-# The columns of a excerpt: a row of all columns takes three times as long to read.
-OF_A_TEXT = (
-    "written_at",
-    "message",
-    "summary",
-    "message__branch",
-    "message__seq",
-    "message__role",
-    "message__parts",
-    "message__speaker",
-    "message__undated",
-)
 
 
 # The newest texts with a word of the question that are checked for speaker names.
@@ -159,6 +137,13 @@ class Matches:
             self.shared_words(text), is_above_floor=self.is_above_floor(text)
         )
 
+    def weigh_stems(self) -> dict[str, float]:
+        """Return the weight of each stem of the question; rare stems weigh more."""
+        return {
+            stem: calculate_word_weight(self.counts.words.get(stem, 0), total=self.counts.total)
+            for stem in self.asked.telling
+        }
+
     def shared_words(self, text: FoundText) -> Sequence[str]:
         """Return the significant words of the question that also occur in a text, as written in it.
 
@@ -210,15 +195,13 @@ def recall_excerpts(
     leave_out: Collection[uuid.UUID] = (),
     is_typed: bool = False,
     is_quick: bool = False,
-    only_active: bool = False,
     look: Look | None = None,
 ) -> Recalled:
     """Return the excerpts of a user's chats that match a question, best first.
 
     `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
     skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
-    are not returned. `is_quick`: compare fewer texts. `only_active`: skip messages that are not on
-    the active branch of their chat. `look` compares by embedding.
+    are not returned. `is_quick`: compare fewer texts. `look` compares by embedding.
     """
     asked = parse_question(question, at=convert_to_account_zone(owner_id, at), is_typed=is_typed)
     every, behind = index_progress.count_searchable_messages(owner_id)
@@ -226,22 +209,17 @@ def recall_excerpts(
     matches = match_texts(
         owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
     )
-    found = matches.texts
-    excerpts: list[FoundExcerpt] = []
-    paths = ActivePaths()
-    page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
-    for start in range(0, min(len(found), MOST_LOOKED_AT), page):
-        some = found[start : start + page]
-        rows = load_visible_texts(owner_id, [text.id for text in some], scope=scope)
-        for text in some:
-            row = rows.get(text.id)
-            if row is None or row.message_id in leave_out or (is_typed and not text.shared):
-                continue
-            if only_active and row.message is not None and not paths.contains(row.message):
-                continue
-            excerpts.append(build_found_excerpt(row, text, matches=matches))
-            if len(excerpts) == limit:
-                return Recalled(excerpts, asked.ignored, share, matches.is_late)
+    rows = iterate_visible_texts(
+        owner_id,
+        matches.texts,
+        scope=scope,
+        page=min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE,
+        leave_out=leave_out,
+        is_typed=is_typed,
+    )
+    excerpts = [
+        build_found_excerpt(row, text, matches=matches) for row, text in islice(rows, limit)
+    ]
     return Recalled(excerpts, asked.ignored, share, matches.is_late)
 
 
@@ -282,7 +260,7 @@ def compare_by_embedding(
 ) -> TextLikeness | None:
     """Compare a question with the texts of a scope by embedding. None if time runs out."""
     places = None
-    if scope.kind != "person" or scope.unfiled or scope.chat:
+    if scope.kind != "person" or scope.unfiled or scope.chat or scope.for_others:
         chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
         places = list(
             SearchPlace.objects.filter(branch__chat__in=chats).values_list("pk", flat=True)
@@ -311,52 +289,10 @@ def build_search_range(owner_id: int, scope: Scope) -> Within | None:
         else:
             more, theirs = build_chats_condition(mine)
             condition, values = condition + more, [*values, *theirs]
+    elif scope.for_others and not chats and select_private_chats(owner_id).exists():
+        more, theirs = build_chats_condition(select_private_chats(owner_id), is_without=True)
+        condition, values = condition + more, [*values, *theirs]
     return Within(keys=keys, either=among, only=(condition, values))
-
-
-def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
-    """Return the visible texts with messages and chats, by id.
-
-    Filters by owner again, and leaves out withdrawn and outdated texts.
-    """
-    chats = Chat.objects.filter(build_scope_filter(owner_id, scope))
-    texts = apply_scope_filters(SearchText.objects.filter(pk__in=list(ids)), scope)
-    of_message = Q(message__branch__chat__in=chats, message__excluded=False)
-    of_message &= Q(message__erased_at=None)
-    active = Q(summary=F("summary__branch__active_compaction"))
-    active |= Q(summary=F("summary__branch__active_compaction__base"))
-    of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & active
-    rows = texts.filter(of_message).select_related("message").only(*OF_A_TEXT)
-    found = {row.pk: row for row in rows}
-    attach_branches([row.message for row in found.values() if row.message])
-    rest = [key for key in ids if key not in found and key & SUMMARY_SEQ == SUMMARY_SEQ]
-    if rest:
-        summaries = texts.filter(of_summary, pk__in=rest)
-        found |= {row.pk: row for row in summaries.select_related("summary__branch__chat")}
-    return found
-
-
-def attach_branches(messages: Sequence[Message]) -> None:
-    """Set the branches of messages, with their chats. Messages of one branch share one object."""
-    ids = {message.branch_id for message in messages}
-    branches = Branch.objects.select_related("chat").in_bulk(ids)
-    for message in messages:
-        message.branch = branches[message.branch_id]
-
-
-def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
-    """Apply a scope's filters to texts, including neighbours that were read without them."""
-    if scope.role:
-        texts = texts.filter(
-            keys__endswith=fulltext.KEY + searchable_text.build_role_key(scope.role)
-        )
-    if scope.speaker:
-        texts = texts.filter(speaker=" ".join(split_words(scope.speaker)[1])[:200])
-    if scope.before is not None:
-        texts = texts.filter(written_at__lt=scope.before)
-    if scope.after is not None:
-        texts = texts.filter(written_at__gte=scope.after)
-    return texts
 
 
 def build_found_excerpt(row: SearchText, found: FoundText, *, matches: Matches) -> FoundExcerpt:

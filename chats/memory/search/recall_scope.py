@@ -23,7 +23,8 @@ class Scope:
     `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner. `unfiled`
     limits `person` to chats without a folder. `role`: `user` or `assistant`. `speaker`: the id or
     name of a role. `chat`: search only this chat. `after` and `before`: times; only `after` is
-    included.
+    included. `for_others`: only chats whose memory setting, or that of their folder, lets other
+    chats use them.
     """
 
     kind: ScopeKind = "person"
@@ -34,6 +35,7 @@ class Scope:
     chat: uuid.UUID | None = None
     before: datetime | None = None
     after: datetime | None = None
+    for_others: bool = False
 
 
 def build_scope_filter(owner_id: int, scope: Scope) -> Q:
@@ -45,7 +47,16 @@ def build_scope_filter(owner_id: int, scope: Scope) -> Q:
         found &= Q(folder=scope.id)
     elif scope.unfiled:
         found &= Q(folder=None)
+    if scope.for_others:
+        found &= Q(without_memory=False)
+        found &= Q(folder=None) | Q(folder__without_memory=False)
     return found & Q(pk=scope.chat) if scope.chat else found
+
+
+def select_private_chats(owner_id: int) -> QuerySet[Chat]:
+    """Return the owner's chats that their memory setting, or that of their folder, closes."""
+    closed = Q(without_memory=True) | Q(folder__without_memory=True)
+    return Chat.objects.filter(closed, owner=owner_id)
 
 
 def build_scope_condition(scope: Scope) -> fulltext.Statement:
@@ -63,8 +74,9 @@ def build_scope_condition(scope: Scope) -> fulltext.Statement:
     return "".join(parts), values
 
 
-def build_chats_condition(chats: QuerySet[Chat]) -> fulltext.Statement:
-    """Return the SQL condition for texts of these chats, beginning with `AND`."""
+def build_chats_condition(chats: QuerySet[Chat], *, is_without: bool = False) -> fulltext.Statement:
+    """Return the SQL condition for texts of these chats, or of others, beginning with `AND`."""
     places = SearchPlace.objects.filter(branch__chat__in=chats).order_by().values("pk")
     inside, values = places.query.get_compiler(connection=connection).as_sql()
-    return f" AND chats_searchtext.id >> {SEQ_BITS} IN ({inside})", list(values)
+    which = "NOT IN" if is_without else "IN"
+    return f" AND chats_searchtext.id >> {SEQ_BITS} {which} ({inside})", list(values)

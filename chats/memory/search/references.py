@@ -9,21 +9,25 @@ added to the prompt.
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from chats.memory.search.active_paths import ActivePaths
 from chats.memory.search.greetings import is_greeting
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import MOST_CHARACTERS, count_question_words
-from chats.memory.search.recall import FoundExcerpt, attach_branches, recall_excerpts
+from chats.memory.search.question import MOST_CHARACTERS, count_question_words, parse_question
+from chats.memory.search.recall import match_texts
 from chats.memory.search.recall_scope import Scope
+from chats.memory.search.searchable_text import MOST_CHARACTERS as MOST_INDEXED
 from chats.memory.search.searchable_text import collect_searchable_texts
+from chats.memory.search.sentences import select_best_sentences
+from chats.memory.search.visible_texts import attach_branches, iterate_visible_texts
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record import statements
 from chats.record.history import select_path_messages
 from chats.record.sendable import build_sendable_filter
-from chats.record.zones import format_local_day
+from chats.record.zones import convert_to_account_zone, format_local_day
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.messages.transcript import EntryRole, TextEntry
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -36,6 +40,8 @@ SHORT_QUESTION = 5
 # the search because the prompt contains them.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
+# The lengths of an excerpt of another chat; the shorter ones are tried if there is less room.
+LENGTHS = (LONGEST, 500, 250)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,8 @@ def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
     if scope == "chat":
         return Scope("chat", chat.pk)
     if scope == "folder" and chat.folder_id is not None:
-        return Scope("folder", chat.folder_id)
-    return Scope("person", unfiled=scope == "folder")
+        return Scope("folder", chat.folder_id, for_others=True)
+    return Scope("person", unfiled=scope == "folder", for_others=True)
 
 
 def list_prompt_messages(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
@@ -117,62 +123,94 @@ def choose_references(
 
     `is_closed` returns True for a chat whose policy excludes it from search. Without excerpts,
     `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
+    Matches of closed chats, and of chats with enough excerpts, are skipped, so that others follow.
     """
     scope = build_reference_scope(chat, scope=values.reference_scope)
-    recalled = recall_excerpts(
+    matches = match_texts(
         chat.owner_id,
-        question,
+        parse_question(question, at=convert_to_account_zone(chat.owner_id, at)),
         scope=scope,
-        limit=values.reference_count * 3,
-        at=at,
         leave_out=leave_out,
-        only_active=True,
         look=look,
     )
-    late = "late" if recalled.is_late else ""
-    excerpts = [excerpt for excerpt in recalled.excerpts if excerpt.message_id is not None]
-    if not excerpts:
-        return ChosenReferences(note="none", by_words=late)
-    telling = [excerpt for excerpt in excerpts if excerpt.strength >= values.reference_floor]
-    chosen: list[FoundExcerpt] = []
-    of_a_chat: Counter[uuid.UUID] = Counter()
-    room = values.reference_tokens
-    for excerpt in telling:
-        tokens = counter.count(format_excerpt(excerpt.text, *get_sent_range(excerpt)))
-        is_enough = scope.kind != "chat" and of_a_chat[excerpt.chat_id] >= MOST_OF_A_CHAT
-        if is_enough or tokens > room or is_closed(excerpt.chat_id):
+    late = "late" if matches.is_late else ""
+    chosen = Choice(
+        weights=matches.weigh_stems(),
+        room=values.reference_tokens,
+        counter=counter,
+        most_of_a_chat=values.reference_count if scope.kind == "chat" else MOST_OF_A_CHAT,
+    )
+    paths = ActivePaths()
+    strong = [text for text in matches.texts if matches.strength(text) >= values.reference_floor]
+    for row, text in iterate_visible_texts(chat.owner_id, strong, scope=scope, leave_out=leave_out):
+        message = row.message
+        if message is None or chosen.is_full(message) or not paths.contains(message):
             continue
-        chosen.append(excerpt)
-        of_a_chat[excerpt.chat_id] += 1
-        room -= tokens
-        if len(chosen) == values.reference_count:
-            break
-    if not chosen:
-        return ChosenReferences(note="below_floor", by_words=late)
-    # Undated excerpts come first, because they would seem to belong to the day line before them.
-    chosen.sort(
-        key=lambda excerpt: (not excerpt.undated, excerpt.written_at, str(excerpt.message_id))
-    )
+        if not is_closed(message.branch.chat_id):
+            chosen.add(message, score=text.mark)
+            if len(chosen.references) == values.reference_count:
+                break
+    if not chosen.references:
+        visible = iterate_visible_texts(
+            chat.owner_id, matches.texts, scope=scope, leave_out=leave_out
+        )
+        is_any = any(row.message is not None and paths.contains(row.message) for row, _ in visible)
+        return ChosenReferences(note="below_floor" if is_any else "none", by_words=late)
     return ChosenReferences(
-        [build_reference(excerpt) for excerpt in chosen],
-        by_words=late,
-        chat_ids=frozenset(of_a_chat),
+        chosen.list_in_order(), by_words=late, chat_ids=frozenset(chosen.of_a_chat)
     )
 
 
-def get_sent_range(excerpt: FoundExcerpt) -> tuple[int, int]:
-    return excerpt.start, min(excerpt.end, excerpt.start + LONGEST)
+@dataclass(slots=True)
+class Choice:
+    """Collects excerpts of other chats within `room` tokens.
 
+    `weights` maps the stems of the question to their weights.
+    """
 
-def build_reference(excerpt: FoundExcerpt) -> Reference:
-    if excerpt.message_id is None:
-        raise ValueError("a summary is not a reference")
-    return Reference(
-        excerpt.message_id,
-        *get_sent_range(excerpt),
-        score=round(excerpt.score, 4),
-        match_seq=excerpt.seq,
-    )
+    weights: Mapping[str, float]
+    room: int
+    counter: TokenCounter
+    most_of_a_chat: int
+    references: list[tuple[Message, Reference]] = field(default_factory=list)
+    of_a_chat: Counter[uuid.UUID] = field(default_factory=Counter)
+
+    def is_full(self, message: Message) -> bool:
+        """Return True if the chat of a message has as many excerpts as one chat may have."""
+        return self.of_a_chat[message.branch.chat_id] >= self.most_of_a_chat
+
+    def add(self, message: Message, *, score: float) -> None:
+        """Add the sentences of a message that best match the question, if they fit."""
+        part = self.fit_sentences(message, LENGTHS)
+        if part is None:
+            return
+        reference = Reference(message.pk, *part, score=round(score, 4), match_seq=message.seq or 0)
+        self.references.append((message, reference))
+        self.of_a_chat[message.branch.chat_id] += 1
+
+    def fit_sentences(self, message: Message, lengths: Sequence[int]) -> tuple[int, int] | None:
+        """Return the best sentences of at most one of some lengths that fit, or None."""
+        text = "\n".join(collect_searchable_texts(message.parts))[:MOST_INDEXED]
+        for longest in lengths:
+            part = select_best_sentences(text, weights=self.weights, most=longest)
+            tokens = self.counter.count(format_excerpt(text, *part))
+            if tokens <= self.room:
+                self.room -= tokens
+                return part
+        return None
+
+    def list_in_order(self) -> list[Reference]:
+        """Return the excerpts, oldest first.
+
+        Undated excerpts come first, because they would seem to belong to the day line before them.
+        """
+
+        def order(each: tuple[Message, Reference]) -> tuple[bool, datetime, str, int]:
+            message = each[0]
+            chat_id = str(message.branch.chat_id)
+            return not message.undated, message.created_at, chat_id, message.seq or 0
+
+        return [reference for _, reference in sorted(self.references, key=order)]
 
 
 def format_excerpt(text: str, start: int, end: int) -> str:
