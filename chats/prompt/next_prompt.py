@@ -16,6 +16,7 @@ from chats.counts import searches
 from chats.files.attach import has_text, is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
+from chats.memory.search.follow_up import build_search_question
 from chats.models import Branch, Compaction, Turn
 from chats.prompt import composition, model_choice, person, prompt_facts, tail, tokenizer
 from chats.prompt.moved_skills import find_window_skills
@@ -274,7 +275,7 @@ def find_prompt_excerpts(
         return ()
     found = find_in_chat(
         branch,
-        question=references.build_search_question(question, seq=asked.before, branch=branch),
+        question=build_search_question(question, seq=asked.before, branch=branch),
         before=asked.before,
         values=given.values,
         room=room.tokens,

@@ -24,6 +24,7 @@ from chats.compaction.question_embedding import QuestionEmbedder, QuestionVector
 from chats.files.file_models import may_get_chat
 from chats.ground.breakers import LatenessBreaker
 from chats.memory.search import excerpts, fulltext, meaning, references
+from chats.memory.search.follow_up import build_search_question
 from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.references import ChosenReferences
@@ -252,7 +253,7 @@ def load_question_message(turn: Turn, *, branch: Branch, seq: int) -> Message | 
 def build_question_text(question: Message, *, branch: Branch) -> str:
     """Return the search text of a question, without team markers."""
     text = strip_markers(question.text) if question.speaker else question.text
-    return references.build_search_question(text, seq=question.seq, branch=branch)
+    return build_search_question(text, seq=question.seq, branch=branch)
 
 
 def search_for_question(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chats.memory.search import references
+from chats.memory.search.follow_up import build_search_question
 from chats.memory.search.recall import FoundExcerpt, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Message, SearchText, Turn
@@ -41,7 +42,7 @@ def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> Look
     branch = Branch.objects.select_related("chat").get(pk=turn.branch_id)
     recalled = recall_excerpts(
         branch.chat.owner_id,
-        references.build_search_question(question.text, seq=question.seq, branch=branch),
+        build_search_question(question.text, seq=question.seq, branch=branch),
         scope=Scope("chat", branch.chat_id),
         limit=MOST_FOUND,
         at=question.created_at,

@@ -1,10 +1,14 @@
 """Finds out which messages are on a chat's active branch, and not replaced by an edit."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from django.db.models import Q
+
+from chats.memory.search.visible_texts import attach_branches
 from chats.models import Branch, Chat, Message
 from chats.record.history import PathSegment, list_path_segments
+from chats.record.sendable import build_sendable_filter
 
 
 class ActivePaths:
@@ -21,10 +25,34 @@ class ActivePaths:
         chat = message.branch.chat
         if chat.active_branch_id in {None, message.branch_id}:
             return True
+        seq = message.seq or 0
+        return any(part.contains(message.branch_id, seq) for part in self.list_segments(message))
+
+    def list_segments(self, message: Message) -> Sequence[PathSegment]:
+        """Return the path of the active branch of a message's chat.
+
+        A chat without an active branch has the path of the message's branch.
+        """
+        chat = message.branch.chat
+        if chat.active_branch_id is None:
+            return list_path_segments(message.branch)
         if chat.pk not in self._segments:
             self._segments[chat.pk] = load_active_path(chat)
-        seq = message.seq or 0
-        return any(part.contains(message.branch_id, seq) for part in self._segments[chat.pk])
+        return self._segments[chat.pk]
+
+    def load_near(self, message: Message, seqs: Collection[int]) -> dict[int, Message]:
+        """Return the messages with these seqs on the path, by seq, that excerpts may quote."""
+        wanted = Q()
+        for part in self.list_segments(message):
+            of_part = [seq for seq in seqs if part.after < seq <= part.to]
+            if of_part:
+                wanted |= Q(branch=part.branch_id, seq__in=of_part)
+        if not wanted:
+            return {}
+        rows = Message.objects.filter(wanted, build_sendable_filter())
+        found = {row.seq or 0: row for row in rows}
+        attach_branches(list(found.values()))
+        return found
 
 
 def load_active_path(chat: Chat) -> Sequence[PathSegment]:

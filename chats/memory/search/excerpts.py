@@ -7,13 +7,17 @@ longer than the search.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from chats.memory.search import searchable_text
 from chats.memory.search.asking import is_question_or_request
 from chats.memory.search.greetings import is_greeting
 from chats.memory.search.marking import find_question_matches
 from chats.memory.search.meaning import Look
+from chats.memory.search.neighbours import (
+    SHORTEST,
+    MatchingMessage,
+    order_with_neighbours,
+)
 from chats.memory.search.path_texts import PathText, PathTexts
 from chats.memory.search.question import ParsedQuestion, parse_question
 from chats.memory.search.recall import Matches, match_texts
@@ -33,35 +37,16 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from speed import prepared
 
-# A message next to a match has this share of its score, and each further message this share of the
-# nearer one. The message that follows a match has slightly more, because it may be the answer.
-AFTER, BEFORE, FARTHER = 0.52, 0.5, 0.5
-# Messages on each side of a match that may be added.
-REACH = 20
 # Messages that are read together, in one query.
 TOGETHER = 60
 # Messages that may not fit before the choice ends: shorter ones may follow.
 MOST_MISFITS = 8
 # Characters per token that a text rarely exceeds; longer texts are not even counted.
 MOST_PER_TOKEN = 8
-# A neighbour of fewer characters is too short to be useful, unless it answers a question.
-SHORTEST = 20
 # A message that is not a question gets fewer excerpts, with more shared words each.
 STATED_FLOOR, STATED_COUNT = 2, 8
 # Tokens of an excerpt's role and line break without its speaker, and of the line of a day.
 ENTRY_TOKENS, DAY_TOKENS = 3, 11
-
-
-class MatchingMessage(NamedTuple):
-    """A message that matches a question: its `seq`, the number of shared words, its score.
-
-    `near`: the `seq` of the match that this message is next to; 0: it is a match itself.
-    """
-
-    seq: int
-    strength: int
-    score: float
-    near: int = 0
 
 
 # The place of a branch in the index.
@@ -147,39 +132,6 @@ def select_on_branch(
             if strength is None or matches.alike is not None:
                 strength = known[words] = matches.strength(text)
             yield MatchingMessage(seq, strength, text.mark)
-
-
-def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
-    """Return matches and the messages around them, best first.
-
-    An answer, or the message that defines "it", often shares no word with the question. A
-    neighbour's score is a fraction of the match's score. A match near a better match can
-    get a higher score in the same way.
-    """
-    scores: dict[int, float] = {}
-    # The match from which a message has its score.
-    sources: dict[int, int] = {}
-    for each in found:
-        scores[each.seq] = max(each.score, scores.get(each.seq, 0.0))
-        for step, share in ((1, AFTER), (-1, BEFORE)):
-            score = each.score * share
-            for distance in range(1, REACH + 1):
-                seq = each.seq + step * distance
-                if score <= scores.get(seq, 0.0):
-                    # A better match is nearer: all further messages gain more by that one.
-                    break
-                scores[seq] = score
-                sources[seq] = each.seq
-                score *= FARTHER
-    strengths = {each.seq: each.strength for each in found}
-    # Among messages of equal score, the newer one comes first.
-    best = sorted(scores, key=lambda seq: (-scores[seq], -seq))
-    return [
-        MatchingMessage(seq, strengths[seq], scores[seq])
-        if seq in strengths
-        else MatchingMessage(seq, 0, scores[seq], near=sources[seq])
-        for seq in best
-    ]
 
 
 @dataclass(slots=True)

@@ -14,9 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from chats.memory.search.active_paths import ActivePaths
-from chats.memory.search.greetings import is_greeting
+from chats.memory.search.asking import is_question_or_request
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import MOST_CHARACTERS, count_question_words, parse_question
+from chats.memory.search.neighbours import (
+    SHORTEST,
+    MatchingMessage,
+    order_with_neighbours,
+)
+from chats.memory.search.question import parse_question
 from chats.memory.search.recall import match_texts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import MOST_CHARACTERS as MOST_INDEXED
@@ -34,14 +39,14 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 # Maximum excerpts per chat, unless only one chat is searched.
 MOST_OF_A_CHAT = 2
-# A question of fewer words is searched together with the user's previous message.
-SHORT_QUESTION = 5
 # Maximum characters of an excerpt, and maximum number of the newest messages that are left out of
 # the search because the prompt contains them.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
 # The lengths of an excerpt of another chat; the shorter ones are tried if there is less room.
 LENGTHS = (LONGEST, 500, 250)
+# The lengths of a message next to it.
+NEIGHBOUR_LENGTHS = (500, 250)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +75,6 @@ class ChosenReferences:
     note: str = ""
     by_words: str = ""
     chat_ids: frozenset[uuid.UUID] = frozenset()
-
-
-def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
-    """Return the search text of a question.
-
-    A short question is followed by the previous user message, unless it is a greeting.
-    """
-    # Longer texts have enough words in their beginning.
-    head = text.strip()[:MOST_CHARACTERS]
-    if seq is None or is_greeting(head) or count_question_words(head) >= SHORT_QUESTION:
-        return text
-    earlier = select_path_messages(branch, after=0, before=seq).filter(
-        role=Message.Role.USER, excluded=False, erased_at=None
-    )
-    before = earlier.order_by("-seq").first()
-    return f"{text}\n{before.text}" if before else text
 
 
 def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
@@ -134,21 +123,23 @@ def choose_references(
         look=look,
     )
     late = "late" if matches.is_late else ""
+    paths = ActivePaths()
     chosen = Choice(
         weights=matches.weigh_stems(),
         room=values.reference_tokens,
         counter=counter,
         most_of_a_chat=values.reference_count if scope.kind == "chat" else MOST_OF_A_CHAT,
+        paths=paths,
+        leave_out=frozenset(leave_out),
     )
-    paths = ActivePaths()
     strong = [text for text in matches.texts if matches.strength(text) >= values.reference_floor]
     for row, text in iterate_visible_texts(chat.owner_id, strong, scope=scope, leave_out=leave_out):
         message = row.message
         if message is None or chosen.is_full(message) or not paths.contains(message):
             continue
         if not is_closed(message.branch.chat_id):
-            chosen.add(message, score=text.mark)
-            if len(chosen.references) == values.reference_count:
+            chosen.add_with_neighbours(message, score=text.mark)
+            if chosen.of_a_chat.total() == values.reference_count:
                 break
     if not chosen.references:
         visible = iterate_visible_texts(
@@ -172,6 +163,8 @@ class Choice:
     room: int
     counter: TokenCounter
     most_of_a_chat: int
+    paths: ActivePaths
+    leave_out: Collection[uuid.UUID]
     references: list[tuple[Message, Reference]] = field(default_factory=list)
     of_a_chat: Counter[uuid.UUID] = field(default_factory=Counter)
 
@@ -179,18 +172,49 @@ class Choice:
         """Return True if the chat of a message has as many excerpts as one chat may have."""
         return self.of_a_chat[message.branch.chat_id] >= self.most_of_a_chat
 
-    def add(self, message: Message, *, score: float) -> None:
-        """Add the sentences of a message that best match the question, if they fit."""
-        part = self.fit_sentences(message, LENGTHS)
-        if part is None:
+    def add_with_neighbours(self, message: Message, *, score: float) -> None:
+        """Add the best sentences of a match, and of the messages next to it, as far as they fit.
+
+        The message after a match often answers it. A reply also needs the question before it. Both
+        count as one excerpt of the chat together with the match.
+        """
+        match = MatchingMessage(message.seq or 0, 0, score)
+        if not self.add(message, match, LENGTHS):
             return
-        reference = Reference(message.pk, *part, score=round(score, 4), match_seq=message.seq or 0)
-        self.references.append((message, reference))
         self.of_a_chat[message.branch.chat_id] += 1
+        is_reply = message.role == Message.Role.ASSISTANT
+        near = [
+            each
+            for each in order_with_neighbours([match], reach=1)
+            if each.near and (is_reply or each.seq > match.seq)
+        ]
+        rows = self.paths.load_near(message, [each.seq for each in near])
+        asks = is_question_or_request(message.text)
+        for each in near:
+            row = rows.get(each.seq)
+            is_answer = asks and each.seq > match.seq
+            if row is not None and (is_answer or len(row.text) >= SHORTEST):
+                self.add(row, each, NEIGHBOUR_LENGTHS)
+
+    def add(self, message: Message, found: MatchingMessage, lengths: Sequence[int]) -> bool:
+        """Add the sentences of a message that best match the question. Return False if none fit."""
+        known = {reference.message_id for _, reference in self.references}
+        if message.pk in known or message.pk in self.leave_out:
+            return False
+        part = self.fit_sentences(message, lengths)
+        if part is None:
+            return False
+        reference = Reference(
+            message.pk, *part, score=round(found.score, 4), match_seq=found.near or found.seq
+        )
+        self.references.append((message, reference))
+        return True
 
     def fit_sentences(self, message: Message, lengths: Sequence[int]) -> tuple[int, int] | None:
         """Return the best sentences of at most one of some lengths that fit, or None."""
         text = "\n".join(collect_searchable_texts(message.parts))[:MOST_INDEXED]
+        if not text.strip():
+            return None
         for longest in lengths:
             part = select_best_sentences(text, weights=self.weights, most=longest)
             tokens = self.counter.count(format_excerpt(text, *part))

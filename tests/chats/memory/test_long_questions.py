@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from chats.memory.search.follow_up import build_search_question
 from chats.memory.search.question import (
     MOST_CHARACTERS,
     MOST_PIECES,
     count_question_words,
     parse_question,
 )
-from chats.memory.search.references import build_search_question
 from chats.models import Chat
 from tests.support.messages_without_turns import Say, reload_first_branch
 

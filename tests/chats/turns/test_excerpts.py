@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from chats.actions import marks
 from chats.compaction.plan import count_fixed_tokens
-from chats.memory.search import archive, excerpts, references
+from chats.memory.search import archive, excerpts, neighbours, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from chats.prompt import composition, prompt_facts
 from chats.prompt.meter import Draft, build_meter
@@ -416,21 +416,21 @@ def test_excerpts_of_one_day_share_its_line(
 
 
 def test_the_messages_around_a_good_match_precede_weak_matches() -> None:
-    found = [excerpts.MatchingMessage(10, 2, 4.0), excerpts.MatchingMessage(20, 1, 1.5)]
-    ordered = excerpts.order_with_neighbours(found)
+    found = [neighbours.MatchingMessage(10, 2, 4.0), neighbours.MatchingMessage(20, 1, 1.5)]
+    ordered = neighbours.order_with_neighbours(found)
     # The message that follows a match may answer it, so it comes first.
     assert [each.seq for each in ordered[:8]] == [10, 11, 9, 20, 12, 8, 21, 19]
     assert [each.strength for each in ordered[:4]] == [2, 0, 0, 1]
-    assert max(each.seq for each in ordered) == 20 + excerpts.REACH
+    assert max(each.seq for each in ordered) == 20 + neighbours.REACH
 
 
 def test_a_weak_match_next_to_a_good_one_gains_by_it() -> None:
     found = [
-        excerpts.MatchingMessage(10, 2, 4.0),
-        excerpts.MatchingMessage(20, 1, 1.5),
-        excerpts.MatchingMessage(11, 1, 1.0),
+        neighbours.MatchingMessage(10, 2, 4.0),
+        neighbours.MatchingMessage(20, 1, 1.5),
+        neighbours.MatchingMessage(11, 1, 1.0),
     ]
-    ordered = excerpts.order_with_neighbours(found)
+    ordered = neighbours.order_with_neighbours(found)
     assert [(each.seq, each.strength) for each in ordered[:4]] == [
         (10, 2),
         (11, 1),
