@@ -1,18 +1,25 @@
 """Forms of pages and of the admin that a script sends once, and keeps until they are processed."""
 
+from functools import partial
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Request, expect
 
 from tests.browser.desk import Person
 from tests.browser.test_failed_requests import PASSWORD, only_expected
 from tests.support.browser_files import attach_files, build_file_payload
 
 
+def collect_post(posts: list[str], sent: Request) -> None:
+    """Add the URL of a POST request."""
+    if sent.method == "POST":
+        posts.append(sent.url)
+
+
 def test_a_page_that_the_admin_answers_with_is_not_asked_for_again(admin: Person) -> None:
     admin.open("/admin/auth/user/add/")
     posts: list[str] = []
-    admin.page.on("request", lambda sent: sent.method == "POST" and posts.append(sent.url))
+    admin.page.on("request", partial(collect_post, posts))
     admin.page.locator("#id_username").fill("twice")
     admin.page.locator("#id_password1").fill(PASSWORD)
     admin.page.locator("#id_password2").fill("another one of some length")
@@ -32,7 +39,7 @@ def test_a_preview_of_a_policy_is_asked_for_once(admin: Person) -> None:
     admin.open("/admin/contextpolicy/contextpolicy/add/")
     posts: list[str] = []
     admin.page.locator("#id_name").fill("Looked at")
-    admin.page.on("request", lambda sent: sent.method == "POST" and posts.append(sent.url))
+    admin.page.on("request", partial(collect_post, posts))
     admin.page.locator("#id_name").press("Enter")
     expect(admin.page.locator("#policy-editor")).to_be_visible()
     admin.page.wait_for_load_state("networkidle")
@@ -53,7 +60,8 @@ def test_an_upload_after_the_session_has_ended_can_be_repeated(admin: Person, it
     expect(failure).to_contain_text("notes.txt: You are signed out.")
     expect(failure.get_by_role("link", name="Sign in")).to_be_visible()
     expect(items).to_contain_text("notes.txt was not uploaded.")
-    admin.page.context.add_cookies([each for each in cookies if each["name"] == "sessionid"])
+    session: Any = [each for each in cookies if each["name"] == "sessionid"]
+    admin.page.context.add_cookies(session)
     failure.get_by_role("button", name="Try again").click()
     expect(items.locator("[name=files]")).to_have_count(1)
     expect(items).to_have_count(1)

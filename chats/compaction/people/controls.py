@@ -22,6 +22,7 @@ from chats.record import quotas
 from chats.record.locking import lock_chat
 from chats.record.message_text import check_characters
 from contextpolicy import ledger
+from contextpolicy.models import ModelSpec
 
 FOCUS_LENGTH = 500
 
