@@ -186,7 +186,12 @@ def show_hosts(state: StateCore) -> None:
 def add_link_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens, with a `link_host` token after each link that hides its target."""
     words, target = "", ""
+    is_inside = False
     for token in tokens:
+        if token.type in {"link_open", "link_close"}:
+            is_inside = token.type == "link_open"
+        elif token.type == "image":
+            token.meta["is_in_link"] = is_inside
         yield token
         if token.type == "link_open":
             words, target = "", get_link_target(str(token.attrGet("href") or ""))
@@ -222,12 +227,15 @@ def render_image(
     options: OptionsDict,
     env: EnvType,
 ) -> str:
-    """Render an image as a link with its host. Nothing is fetched before a click."""
+    """Render an image as a link with its host. Nothing is fetched before a click.
+
+    Within another link, it is text: a link cannot contain a link.
+    """
     token = tokens[index]
     words = escape(renderer.renderInlineAsText(token.children or [], options, env))
     source = str(token.attrGet("src") or "")
     host = get_link_target(source)
-    if not host:
+    if not host or token.meta.get("is_in_link"):
         return f"[image: {words}]"
     label = f"image on <bdi>{escape(host)}</bdi>"
     return f'<a href="{escape(source)}">{label}{": " if words else ""}{words}</a>'

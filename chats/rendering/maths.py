@@ -38,6 +38,10 @@ MONEY = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
 # Must not follow a closing dollar: "$5-$6", "$HOME:$PATH", "${a}/${b}", "$(a).b($(c))".
 AFTER_DOLLAR = re.compile(r"[0-9A-Z_{(]")
 
+# The text between two shell variables, when a letter follows the second dollar: "$src/$dst",
+# "$user@$host", "$first$second". "$k$s" is a formula with a suffix.
+BETWEEN_VARIABLES = re.compile(r"[^\\\n]*[^\w)\]}'!|\\]|[a-z_][a-z0-9_]{2,}")
+
 # Custom commands are not expanded, so a formula cannot be larger than its source.
 CONVERTER = LatexToMathML(max_expansions=0, fancy_error=False, allow_unreliable_rendering=True)
 # Formulas in messages have no automatic numbers, only those set with \tag.
@@ -191,6 +195,9 @@ def is_between_dollars(text: str, start: int, stop: int) -> bool:
     contains wide characters between two dollar signs is taken for words between two prices.
     """
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
+        return False
+    after = text[stop + 1 : stop + 2]
+    if after.isascii() and after.isalpha() and BETWEEN_VARIABLES.fullmatch(text, start, stop):
         return False
     before = text[start - 2] if start > 1 else ""
     if is_wide_character(before):

@@ -45,3 +45,11 @@ def test_a_url_with_a_password_links_to_its_host() -> None:
     assert "(<bdi>host.example</bdi>)" in html
     # Text after a URL is no user name.
     assert 'href="https://a.example"' in render_markdown("https://a.example联系me@b.example")
+
+
+def test_an_image_in_a_link_keeps_the_target_of_the_link() -> None:
+    html = render_markdown("[![Build](https://img.example/x.svg)](https://ci.example/a)")
+    assert html.count("<a ") == 1
+    assert 'href="https://ci.example/a"' in html
+    assert ">[image: Build]</a>" in html
+    assert "(<bdi>ci.example</bdi>)" in html

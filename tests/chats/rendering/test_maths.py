@@ -81,6 +81,12 @@ def test_a_number_that_a_formula_says_itself_is_shown() -> None:
         "US$5 or A$6",
         "$HOME/$USER and ${a}/${b}",
         "$(a).b($(c))",
+        "cp $src/$dst",
+        "$user@$host:$port",
+        "$db_user,$db_password",
+        "echo $first$second",
+        "PATH=$prefix/bin:$other",
+        '"$src"/"$dst"',
         "a $ b $ c",
         r"\$x\$",
         "`$x$`",
@@ -96,6 +102,13 @@ def test_money_and_names_of_variables_are_no_formulas(text: str) -> None:
 
     assert "<math" not in html
     assert "math__source" not in html
+
+
+@pytest.mark.parametrize(
+    "text", ["the $k$s", "$n$th", "$f'$s", "$n!$ways", r"$\alpha_i$s", "$x_1$ and $y$", "$(a)$s"]
+)
+def test_letters_may_follow_a_formula(text: str) -> None:
+    assert "<math" in render_markdown(text)
 
 
 @pytest.mark.parametrize(
