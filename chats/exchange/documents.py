@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import IO, Any
 
+from django.utils import translation
 from django.utils.html import escape
 
 from chats.compaction.coverage import get_active_summary
@@ -16,6 +17,7 @@ from chats.exchange.writing import Writer, get_export_branch
 from chats.models import Chat, Message, MessageImage
 from chats.record import history
 from chats.record.images import format_data_url, iter_image_hashes
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import render_markdown
 from contextpolicy.engine.messages.images import NAMED_LINE
 from contextpolicy.engine.messages.messages import (
@@ -137,7 +139,9 @@ def render_chat_html(chat: Chat) -> Iterator[str]:
     for row in iterate_active_messages(chat):
         yield f"<article><h2>{escape(format_message_heading(row))}</h2>"
         yield "<p>The words of this message were erased.</p>" if row.erased_at else ""
-        yield render_markdown(row.text) if row.text else ""
+        with translation.override("en"):
+            html = localise_html(render_markdown(row.text)) if row.text else ""
+        yield html
         for image in iterate_message_images(row):
             address = format_data_url(image.media_type, bytes(image.data))
             yield f'<p><img alt="Image" src="{address}"></p>'

@@ -9,6 +9,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from chats.rendering.blocks import find_closed_offset
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import render_markdown
 
 Fragment = tuple[str, str]
@@ -58,7 +59,7 @@ def build_delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
 
 def render_closed_blocks(text: str) -> str:
     """Return the HTML of Markdown blocks that no later text can change, with htmx disabled."""
-    return f'<div class="block" hx-disable>{render_markdown(text)}</div>'
+    return f'<div class="block" hx-disable>{localise_html(render_markdown(text))}</div>'
 
 
 def render_open_rest(text: str) -> str:

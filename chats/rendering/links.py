@@ -236,6 +236,6 @@ def render_image(
     source = str(token.attrGet("src") or "")
     host = get_link_target(source)
     if not host or token.meta.get("is_in_link"):
-        return f"[image: {words}]"
-    label = f"image on <bdi>{escape(host)}</bdi>"
+        return f'<span class="image__text">{words}</span>'
+    label = f'<span class="image__host"><bdi>{escape(host)}</bdi></span>'
     return f'<a href="{escape(source)}">{label}{": " if words else ""}{words}</a>'

@@ -21,7 +21,7 @@ from chats.rendering.code import render_code_figure
 from chats.rendering.sanitize import sanitize_html
 
 # Part of the stored digest. Increase it with each change of the output.
-RENDERER_VERSION = "5"
+RENDERER_VERSION = "6"
 PLAIN_ABOVE = 64_000
 MAX_NESTING = 20
 MAX_COLUMNS = 100
@@ -43,25 +43,25 @@ def render_markdown(text: str) -> str:
     """Return a message text as sanitised HTML.
 
     Text of more than 64,000 characters, or nested more than 20 levels deep, is returned as escaped
-    plain text with a notice. Nothing is dropped.
+    plain text with a notice. Nothing is dropped. `localized.localise_html` fills in the words of
+    the product.
     """
     # A lone surrogate cannot be encoded, neither for the sanitizer nor for the response.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) > PLAIN_ABOVE:
-        return render_plain_text(
-            text, f"This text has {len(text):,} characters; it is shown unformatted."
-        )
+        return render_plain_text(text, characters=len(text))
     tokens = PARSER.parse(text)
     if any(token.type in CONTAINERS and token.level >= MAX_NESTING - 1 for token in tokens):
-        return render_plain_text(
-            text, "This text is nested too deeply to format; it is shown unformatted."
-        )
+        return render_plain_text(text)
     return sanitize_html(PARSER.renderer.render(tokens, PARSER.options, {}))
 
 
-def render_plain_text(text: str, reason: str) -> str:
-    """Return the unformatted text below a notice with the reason."""
-    note = f'<p class="plain__note">{escape(reason)}</p>'
+def render_plain_text(text: str, *, characters: int | None = None) -> str:
+    """Return the unformatted text below the placeholder of a notice, which gives the reason.
+
+    `characters`: the length of a text that is too long; None: the text is nested too deeply.
+    """
+    note = f'<p class="plain__note">{characters or ""}</p>'
     return sanitize_html(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
 
 

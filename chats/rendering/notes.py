@@ -8,6 +8,8 @@ notes.
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+from django.utils.html import escape
+from django.utils.translation import gettext
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
@@ -52,10 +54,8 @@ def link_footnotes(html: str, *, key: str) -> str:
         return f'<li class="note" id="{key}-note-{found[1]}" value="{found[1]}"'
 
     def back(found: re.Match[str]) -> str:
-        return (
-            f'<a class="note__back" href="#{key}-from-{found[1]}"'
-            f' aria-label="Back to the text, {found[1]}">↩</a>'
-        )
+        words = escape(gettext("Back to the text, {n}").format(n=found[1]))
+        return f'<a class="note__back" href="#{key}-from-{found[1]}" aria-label="{words}">↩</a>'
 
     return BACK.sub(back, NOTE.sub(note, NUMBER.sub(number, html)))
 

@@ -39,7 +39,7 @@ CLASSES = {
     "pre": {"code__body"},
     "span": {
         *("k", "s", "m", "c", "f", "gi", "gd", "link__host"),
-        *("math", "math--inline", "note__back"),
+        *("math", "math--inline", "note__back", "image__host", "image__text"),
     },
     "sup": {"note", "first"},
     "table": {"table"},

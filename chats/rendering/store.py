@@ -8,6 +8,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from chats.models import Branch, Rendering
 from chats.rendering import notes
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import RENDERER_VERSION, render_markdown
 from speed.stacks import run_on_empty_stack
 
@@ -40,7 +41,7 @@ def render_texts(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]
 
 def get_message_html(text: str, html: Mapping[str, SafeString], *, key: object) -> SafeString:
     """Return one message's HTML. `key` makes the ids of its footnotes unique."""
-    return mark_safe(notes.link_footnotes(html[text], key=f"m{key}"))  # noqa: S308 - sanitised, and numbers and the row's own key
+    return mark_safe(notes.link_footnotes(localise_html(html[text]), key=f"m{key}"))  # noqa: S308 - sanitised, and numbers and the row's own key
 
 
 def store_renderings(renderings: dict[str, str], *, seen: Branch) -> None:

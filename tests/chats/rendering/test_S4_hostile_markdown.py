@@ -12,6 +12,7 @@ from chats.rendering.fragments import (
     build_delta_fragments,
     build_snapshot_fragments,
 )
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import render_markdown
 from chats.rendering.sanitize import CLASSES, TAGS, sanitize_html
 from tests.support.allowed_markup import ALLOWED_ATTRIBUTES
@@ -169,14 +170,14 @@ def test_S04_any_mix_of_marks_leaves_no_live_element(text: str) -> None:
 
 
 def test_S06_an_image_is_a_link_that_says_where_it_lies() -> None:
-    html = render_markdown("![a chart](https://evil.example/x.png?q=secret)")
+    html = localise_html(render_markdown("![a chart](https://evil.example/x.png?q=secret)"))
 
     assert "img" not in elements(html)
     assert "image on <bdi>evil.example</bdi>: a chart" in html
 
 
 def test_an_image_without_a_web_address_is_words_only() -> None:
-    assert elements(render_markdown("![a chart](/media/x.png)")) == ["p"]
+    assert elements(localise_html(render_markdown("![a chart](/media/x.png)"))) == ["p"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import render_markdown
 
 WHOLE = [
@@ -48,7 +49,9 @@ def test_a_url_with_a_password_links_to_its_host() -> None:
 
 
 def test_an_image_in_a_link_keeps_the_target_of_the_link() -> None:
-    html = render_markdown("[![Build](https://img.example/x.svg)](https://ci.example/a)")
+    html = localise_html(
+        render_markdown("[![Build](https://img.example/x.svg)](https://ci.example/a)")
+    )
     assert html.count("<a ") == 1
     assert 'href="https://ci.example/a"' in html
     assert ">[image: Build]</a>" in html

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from chats.rendering.code import LANGUAGES, find_lexer, render_code_figure
+from chats.rendering.localized import localise_html
 from chats.rendering.markdown import MAX_COLUMNS, PLAIN_ABOVE, render_markdown
 
 
@@ -112,7 +113,7 @@ def test_an_address_in_code_is_code() -> None:
 
 
 def test_S20_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
-    html = render_markdown("**a**" + "b" * PLAIN_ABOVE)
+    html = localise_html(render_markdown("**a**" + "b" * PLAIN_ABOVE))
 
     assert "64,005 characters; it is shown unformatted" in html
     assert "**a**" in html
@@ -120,7 +121,7 @@ def test_S20_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
 
 
 def test_S20_a_deeply_nested_text_loses_nothing() -> None:
-    html = render_markdown(">" * 40 + " the innermost words")
+    html = localise_html(render_markdown(">" * 40 + " the innermost words"))
 
     assert "nested too deeply" in html
     assert "the innermost words" in html
