@@ -36,6 +36,8 @@ OF_ONE_CHAT = (UI, BUNDLE)
 
 
 MOST_CHATS = 20_000
+# Names that only our export of a chat as JSON has beside its messages (`documents`).
+OURS = frozenset({"id", "system_text", "summary"})
 
 
 def build_chat_limit_error() -> NotTaken:
@@ -229,7 +231,10 @@ def read_object_part(again: Open, *, size: int, place: str | Promise, work: Work
     values = cast(Sequence[Any], listed)
     form = foreign.detect_list_format(values[0])
     if form == UI:
-        ui = reading.read_values(values, tick=work.tick, chat_id=document.get("id"))
+        is_ours = isinstance(document, Mapping) and document.keys() >= OURS
+        ui = reading.read_values(
+            values, tick=work.tick, chat_id=document.get("id"), is_ours=is_ours
+        )
         return build_parsed_part(UI, [ui])
     drafts = parse_session_chats(form, values, tick=work.tick)
     return build_parsed_part(form, drafts)

@@ -9,11 +9,9 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.utils.crypto import salted_hmac
-from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, pictures
-from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.drafts import (
     ChatDraft,
     DraftSummary,
@@ -22,112 +20,21 @@ from chats.exchange.drafts import (
     find_message_path,
 )
 from chats.exchange.entry_values import derive_source
-from chats.exchange.inline_images import InlineImages
+from chats.exchange.foreign_metadata import hide_foreign_keys
 from chats.exchange.known_chats import serialize_neutral_parts
-from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
-from chats.exchange.thoughts import extract_reasoning_parts
+from chats.exchange.line_reader import LONGEST_ID, LineReader
+from chats.exchange.shelf import ShelvedMetadata
 from chats.ground.sentences import Sentence
-from chats.ground.texts import sanitise_value
-from contextpolicy.engine.messages.given_parts import build_kept_parts
 from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.messages.ui_messages import (
-    MalformedUIMessage,
     UIMessage,
-    parse_ui_message,
 )
 from contextpolicy.engine.text import names
 
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
 HISTORY = "history.jsonl"
-LONGEST_ID = 200
 META_BYTES = 1024 * 1024
 MOST_REVISIONS = 10**9
-
-
-class LineReader:
-    """Collects messages in order. Their ids must be unique.
-
-    `splits`: separate the reasoning in the text of replies. `tick` is called for each image.
-    """
-
-    def __init__(self, *, tick: Callable[[], None], splits: bool = False) -> None:
-        self.splits = splits
-        self.messages: list[UIMessage] = []
-        self.losses: list[str] = []
-        self.ids: set[str] = set()
-        self.images = InlineImages(tick=tick)
-        # Holds the content of all but the first messages on disk.
-        self.shelf = Shelf()
-
-    def read(self, value: object, *, place: Promise) -> UIMessage:
-        """Parse a JSON value as a UI message. Raises `ImportRefused`."""
-        value = jsonstream.parse_lazy_value(value)
-        try:
-            message, losses = parse_ui_message(value)
-        except MalformedUIMessage as error:
-            problem = Sentence(
-                gettext_noop("In {place}: {problem}"), place=place, problem=str(error)
-            )
-            raise ImportRefused("import_malformed", problem) from error
-        if len(message.id) > LONGEST_ID or not names.is_allowed_name(message.id):
-            sentence = gettext_lazy(
-                "The message ID in {place} is too long or contains control characters. Correct it."
-            )
-            raise ImportRefused("import_malformed", Sentence(sentence, place=place))
-        if all(isinstance(part, TextPart) and not part.text for part in message.parts):
-            # An export writes an empty text for a message without parts.
-            message = replace(message, parts=())
-        parts = message.parts
-        if self.splits and message.role == "assistant":
-            message = replace(message, parts=extract_reasoning_parts(parts))
-        is_whole = message.parts is parts
-        stored, left_out = self.images.take(message.parts)
-        message = replace(message, parts=stored)
-        # A reply whose reasoning was separated is exported with separate reasoning.
-        given = find_given_parts(value, message) if is_whole else []
-        # Given parts are exported unchanged, so nothing is lost.
-        self.losses += left_out if given else (*losses, *left_out)
-        return replace(message, given=given)
-
-    def add(self, value: object, *, place: Promise) -> None:
-        """Parse a message and append it to the list. Raises `ImportRefused`."""
-        message = self.read(value, place=place)
-        if message.id in self.ids:
-            problem = Sentence(
-                gettext_noop(
-                    "The ID {id} appears twice, the second time in {place}. Change one of the IDs."
-                ),
-                id=repr(message.id),
-                place=place,
-            )
-            raise ImportRefused("import_malformed", problem)
-        self.ids.add(message.id)
-        if len(self.messages) >= IN_MEMORY:
-            parts, metadata = message.parts, message.metadata
-            message = replace(
-                message,
-                parts=self.shelf.parts(parts),
-                metadata=self.shelf.metadata(metadata),
-                given=self.shelf.values(message.given),
-            )
-        self.messages.append(message)
-
-
-def find_given_parts(value: Any, message: UIMessage) -> list[Any]:
-    """Return the parts of a message's JSON value if the parsed ones cannot express all of them.
-
-    Returns an empty list otherwise, and for parts that are too long to be kept.
-    """
-    given = sanitise_value([drop_address(part) for part in value["parts"]])
-    if not build_kept_parts(given, message.parts):
-        return []
-    return given if len(json.dumps(given, ensure_ascii=False)) <= LONGEST_MESSAGE else []
-
-
-def drop_address(part: Any) -> Any:
-    """Return a part; if it is a file, with an empty URL, because the stored file has its own."""
-    is_file = isinstance(part, Mapping) and part.get("type") == "file"
-    return {**part, "url": ""} if is_file else part
 
 
 def read_lines(file: IO[bytes], *, tick: Callable[[], None]) -> ChatDraft:
@@ -139,11 +46,16 @@ def read_lines(file: IO[bytes], *, tick: Callable[[], None]) -> ChatDraft:
 
 
 def read_values(
-    values: Iterable[Any], *, tick: Callable[[], None], chat_id: object = None
+    values: Iterable[Any],
+    *,
+    tick: Callable[[], None],
+    chat_id: object = None,
+    is_ours: bool = False,
 ) -> ChatDraft:
     """Read a list of UI messages in the format of the AI SDK. Raises `ImportRefused`.
 
-    System messages are not imported and are reported.
+    System messages are not imported and are reported. Metadata is interpreted only if the list was
+    exported here (`is_ours`, or a mark in a message).
     """
     reader = LineReader(tick=tick, splits=True)
     lost = 0
@@ -153,14 +65,17 @@ def read_values(
             lost += 1
             continue
         reader.add(value, place=Sentence(bounds.MESSAGE, number=place))
-    draft = build_chat_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
+    meta = {"chatId": chat_id} if isinstance(chat_id, str) else {}
+    draft = build_chat_draft(reader, meta, is_ours=is_ours or reader.is_marked)
     return replace(draft, counted=draft.counted + lost, lost=lost)
 
 
-def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
+def build_chat_draft(
+    reader: LineReader, meta: Mapping[str, Any], *, is_ours: bool = True
+) -> ChatDraft:
     """Return the draft of the messages that the reader collected."""
-    nodes, active = link_messages(reader.messages)
-    chat_id = find_chat_id(reader.messages, meta)
+    nodes, active = link_messages(reader.messages, is_ours=is_ours)
+    chat_id = find_chat_id(reader.messages if is_ours else (), meta)
     return ChatDraft(
         source=chat_id or derive_chat_id(nodes),
         nodes=nodes,
@@ -172,10 +87,13 @@ def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
     )
 
 
-def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
+def link_messages(
+    messages: Sequence[UIMessage], *, is_ours: bool = True
+) -> tuple[tuple[Node, ...], str]:
     """Convert messages to nodes with parents. Return them and the end of the active path.
 
-    A line without `parentId` follows the previous line. Raises `ImportRefused`.
+    A message without `parentId` follows the previous one, as do all messages of other programs.
+    Raises `ImportRefused`.
     """
     if not messages:
         raise ImportRefused(
@@ -186,7 +104,7 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
     before: str | None = None
     active = messages[-1].id
     for message in messages:
-        parent = message.metadata.get("parentId", before)
+        parent = message.metadata.get("parentId", before) if is_ours else before
         if parent is not None and not (isinstance(parent, str) and parent in known):
             problem = Sentence(
                 gettext_noop(
@@ -196,21 +114,25 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
                 id=repr(message.id),
             )
             raise ImportRefused("import_malformed", problem)
-        if message.metadata.get("active") is True:
+        if is_ours and message.metadata.get("active") is True:
             active = message.id
         nodes.append(
-            build_message_node(message, parent=parent if isinstance(parent, str) else None)
+            build_message_node(
+                message, parent=parent if isinstance(parent, str) else None, is_ours=is_ours
+            )
         )
         known.add(message.id)
         before = message.id
     return tuple(nodes), active
 
 
-def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
+def build_message_node(message: UIMessage, *, parent: str | None, is_ours: bool) -> Node:
     known = message.metadata
     metadata: Mapping[str, object] = {
         name: known[name] for name in known if name not in ("parentId", "active")
     }
+    if not is_ours:
+        metadata = hide_foreign_keys(known)
     if isinstance(known, ShelvedMetadata):
         metadata = known.shelf.metadata(metadata)
     return Node(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 
+from chats.exchange.foreign_metadata import hide_foreign_keys
 from chats.exchange.ui_approvals import (
     ToolApproval,
     parse_approvals,
@@ -198,11 +199,12 @@ def check_id(value: object, *, name: str) -> str:
 def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
     """Parse the last message of a request. Raises `InvalidUIRequest`.
 
-    In its metadata, a NUL becomes U+FFFD, because PostgreSQL cannot store it.
+    In its metadata, names that imports interpret are hidden (`foreign_metadata`), and a NUL becomes
+    U+FFFD, because PostgreSQL cannot store it.
     """
     check_id(value.get("id"), name="messages")
     try:
         last = parse_ui_message(value)[0]
     except MalformedUIMessage as error:
         raise InvalidUIRequest(problem=str(error)) from error
-    return replace(last, metadata=sanitise_value(dict(last.metadata)))
+    return replace(last, metadata=hide_foreign_keys(sanitise_value(dict(last.metadata))))

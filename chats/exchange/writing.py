@@ -17,6 +17,7 @@ from django.db.models import QuerySet
 from chats.compaction.coverage import get_active_summary, is_seq_covered
 from chats.exchange import pictures
 from chats.exchange.drafts import LOADED_SKILLS
+from chats.exchange.foreign_metadata import CHANNEL
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import access, history
 from contextpolicy import ledger
@@ -160,7 +161,7 @@ class Writer:
         return {
             "ts": to_milliseconds(row.created_at),
             "chatKey": f"palimpsest-chat-{self.chat.pk}",
-            "channel": "palimpsest",
+            "channel": CHANNEL,
             "chatId": self.chat_id,
             **who,
             "messageId": str(row.pk),

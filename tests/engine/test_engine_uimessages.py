@@ -199,14 +199,12 @@ def test_parts_of_later_versions_are_dropped_by_name(role: str, kind: str) -> No
         (ui(role="tool"), "malformed_ui_message"),
         (ui(parts=None), "malformed_ui_message"),
         (ui(metadata="x"), "malformed_ui_message"),
-        (ui(metadata={"ts": "now"}), "malformed_ui_message"),
-        (ui(metadata={"kind": "odd"}), "malformed_ui_message"),
         (ui("text"), "malformed_ui_message"),
         (ui({"text": "x"}), "malformed_ui_message"),
         (ui({"type": "text"}), "malformed_ui_message"),
         (ui({"type": "tool-x"}), "malformed_ui_message"),
     ],
-    ids=range(13),
+    ids=range(11),
 )
 def test_what_cannot_be_read_is_refused_by_name(data: object, code: str) -> None:
     with pytest.raises(MalformedUIMessage) as refusal:
@@ -231,6 +229,15 @@ def test_an_id_that_stands_twice_and_a_list_that_is_none_are_refused() -> None:
     with pytest.raises(MalformedUIMessage) as refusal:
         parse_ui_messages({"messages": []})
     assert refusal.value.code == "malformed_ui_message"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"ts": "now"}, {"kind": "odd"}, {"userId": 42}, {"username": 5, "kind": None}]
+)
+def test_metadata_of_other_programs_is_kept(metadata: dict[str, object]) -> None:
+    read, losses = parse_ui_message(ui(metadata=metadata))
+    assert (read.metadata, read.kind, losses) == (metadata, "normal", ())
+    assert convert_ui_message(read, seq=1, counter=COUNTER).speaker == ""
 
 
 def test_a_stored_message_and_its_ui_message_are_one() -> None:

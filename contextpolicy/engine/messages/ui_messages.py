@@ -28,22 +28,23 @@ from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_token
 from contextpolicy.engine.strict_json import load_strict_json
 
 Kind = Literal["normal", "summary"]
-# Metadata keys with the required type of their values; other keys are kept unchanged.
-METADATA: Mapping[str, type | tuple[type, ...]] = {
-    "ts": (int, float),
-    "chatKey": str,
-    "channel": str,
-    "chatId": str,
-    "userId": str,
-    "username": str,
-    "messageId": str,
-    "messageThreadId": str,
-    "chatType": str,
-    "requestId": str,
-    "runId": str,
-    "kind": str,
-    "sourceRange": Mapping,
-}
+# Metadata keys of this product, in their usual order. A value of an unexpected type is kept like
+# that of any other key.
+METADATA = (
+    "ts",
+    "chatKey",
+    "channel",
+    "chatId",
+    "userId",
+    "username",
+    "messageId",
+    "messageThreadId",
+    "chatType",
+    "requestId",
+    "runId",
+    "kind",
+    "sourceRange",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,9 @@ def build_ui_message(message: Message, **metadata: object) -> UIMessage:
 def convert_ui_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
     """Convert a UI message to a `Message` with `seq`. A summary becomes a message with its text."""
     tokens = count_uncut_tokens(ui.parts, ui.role, counter)
-    speaker = str(ui.metadata.get("username", ""))
-    return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, speaker)
+    speaker = ui.metadata.get("username")
+    named = speaker if isinstance(speaker, str) else ""
+    return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, named)
 
 
 def build_summary_ui_message(
@@ -343,11 +345,6 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
 def _check_metadata(metadata: object, own_id: str) -> None:
     if not isinstance(metadata, Mapping):
         raise _build_malformed(f"The metadata of message {own_id!r} must be an object.")
-    for name, kind in METADATA.items():
-        if name in metadata and not isinstance(metadata[name], kind):
-            raise _build_malformed(f"The metadata {name} of message {own_id!r} has the wrong type.")
-    if metadata.get("kind", "normal") not in ("normal", "summary"):
-        raise _build_malformed(f"The kind of message {own_id!r} must be normal or summary.")
 
 
 def _build_malformed(sentence: str) -> MalformedUIMessage:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from chats.exchange import aider, assistants, bounds, foreign, jsonstream, reading
+from chats.exchange import aider, assistants, bounds, foreign, jsonstream, line_reader
 from chats.models import Branch, Compaction, Message, MessageImage
 from chats.record.images import format_data_url
 from contextpolicy.models import AuditEvent
@@ -332,7 +332,7 @@ UNUSUAL: list[dict[str, Any]] = [
 def test_ui_messages_come_back_without_loss(
     of_alice: Program, monkeypatch: pytest.MonkeyPatch, in_memory: int, is_list: bool
 ) -> None:
-    monkeypatch.setattr(reading, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(line_reader, "IN_MEMORY", in_memory)
     data = json.dumps(UNUSUAL).encode() if is_list else join_json_lines(*UNUSUAL)
     made = brought(of_alice, data)
     assert made["losses"] == []
@@ -547,7 +547,14 @@ def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
             "uuid": "c",
             "chat_messages": [{"uuid": "m", "sender": "human", "parent_message_uuid": {}}],
         },
-        [{"id": "a", "role": "user", "parts": [], "metadata": {"parentId": []}}],
+        [
+            {
+                "id": "a",
+                "role": "user",
+                "parts": [],
+                "metadata": {"channel": "palimpsest", "parentId": []},
+            }
+        ],
     ],
 )
 def test_values_of_strange_types_are_refused_without_a_fault(
