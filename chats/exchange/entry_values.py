@@ -103,11 +103,14 @@ def parse_milliseconds(ts: object) -> int | None:
 
     Accepts ISO 8601, or a number of seconds, milli-, micro- or nanoseconds, even as a string.
     """
+    if isinstance(ts, str) and NUMBER.fullmatch(ts):
+        # Some numbers are also dates without separators: "1712110101530" is in the year 1712.
+        ts = float(ts)
     if isinstance(ts, str):
         try:
             return convert_to_milliseconds(datetime.fromisoformat(ts))
         except (ValueError, OverflowError):
-            ts = float(ts) if NUMBER.fullmatch(ts) else None
+            return None
     if isinstance(ts, bool) or not isinstance(ts, int | float) or not 0 < ts < 10**20:
         return None
     # Seconds are below 10**11 until the year 5138.

@@ -562,6 +562,9 @@ UI_CALL = {
         (True, None),
         (float(10**30), None),
         ("soon", None),
+        ("1712110101530", 2024),
+        ("1512110101530.5", 2017),
+        ("20240501", 2024),
     ],
 )
 def test_times_are_read_in_every_form(written: Any, year: int | None) -> None:
