@@ -45,8 +45,8 @@ _BY_TYPE: dict[str, ErrorCode] = {
     "timeout": "provider_timeout",
     "timeout_error": "provider_timeout",
 }
-# Codes for a key that no request can use. Any other code of a 403 is about this request, its model
-# or a limit.
+# Codes for a key that no request can use, among them Google's reasons. Any other code of a 403 is
+# about this request, its model or a limit.
 _KEY_CODES = frozenset(
     {
         "authentication_error",
@@ -54,7 +54,19 @@ _KEY_CODES = frozenset(
         "invalid_authentication",
         "invalid_authentication_error",
         "unauthenticated",
+        "api_key_invalid",
+        "api_key_expired",
+        "api_key_service_blocked",
+        "api_key_http_referrer_blocked",
+        "api_key_ip_address_blocked",
+        "account_state_invalid",
     }
+)
+# The beginning of a message with status 400 about the key, from servers without a code for it: xAI,
+# Google's older form. A message never begins with the text of a request.
+_KEY_WORDS = re.compile(
+    r"(?:incorrect|invalid) api[ _-]key\b|api[ _-]key (?:not valid|expired|is invalid)\b",
+    re.IGNORECASE,
 )
 _DENIED_CODES = frozenset({"403", "permission_denied", "permission_error"})
 # Errors for a request with tools to a model without tool support: Ollama, llama.cpp (two releases),
@@ -120,8 +132,10 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
     if status == 403 and not _KEY_CODES & set(codes):
         return ProviderError("provider_rejected", status=status, sentence=_FORBIDDEN)
     wait = _retry_after(headers)
+    is_key = status < 500 and bool(_KEY_CODES & set(codes))
+    is_key |= status == 400 and _KEY_WORDS.match(_message(error)) is not None
     return ProviderError(
-        "provider_auth" if status < 500 and _KEY_CODES & set(codes) else _code_of_status(status),
+        "provider_auth" if is_key else _code_of_status(status),
         status=status,
         retry_after=_stated_delay(error) if wait is None else wait,
     )
@@ -200,16 +214,29 @@ def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:
-    """Return the error's own codes, the most specific first.
+    """Return the error's own codes, the most specific first. Google's reason is in the details.
 
     Leaves out the code for text that is too long if that text is not part of the prompt: a shorter
     prompt would not help.
     """
+    details = error.get("details")
+    reasons = [
+        detail["reason"].lower()
+        for detail in (details if isinstance(details, list) else ())
+        if isinstance(detail, dict) and isinstance(detail.get("reason"), str)
+    ]
     codes = [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
+    codes = [*reasons, *codes]
     field = str(error.get("param") or "")
     if not field or _PROMPT_FIELD.search(field):
         return codes
     return [code for code in codes if code != _TOO_LONG]
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """Return the message of an error. xAI sends it as a string in place of the error object."""
+    found = error.get("message") or error.get("error") or ""
+    return found.strip() if isinstance(found, str) else ""
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -81,6 +81,42 @@ def test_only_a_code_about_the_key_makes_a_403_a_refused_key(
     )
 
 
+def build_google_error(reason: str, message: str = "Denied.") -> dict[str, object]:
+    """Return an error as Google sends it, with the reason in its details."""
+    kind = "type.googleapis.com/google.rpc.ErrorInfo"
+    details = [{"@type": kind, "reason": reason, "domain": "googleapis.com"}]
+    status = "INVALID_ARGUMENT"
+    return {"error": {"code": 400, "message": message, "status": status, "details": details}}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "code"),
+    [
+        (400, build_google_error("API_KEY_INVALID"), "provider_auth"),
+        (400, [build_google_error("API_KEY_INVALID")], "provider_auth"),
+        (403, build_google_error("API_KEY_SERVICE_BLOCKED"), "provider_auth"),
+        (403, build_google_error("API_KEY_IP_ADDRESS_BLOCKED"), "provider_auth"),
+        (403, build_google_error("SERVICE_DISABLED"), "provider_rejected"),
+        (400, build_google_error("FIELD_INVALID"), "provider_rejected"),
+        (503, build_google_error("API_KEY_INVALID"), "provider_unavailable"),
+        # xAI.
+        (400, {"code": "Client specified an invalid argument",
+               "error": "Incorrect API key provided: xa***en."}, "provider_auth"),
+        (400, {"error": {"message": "API key not valid. Please pass one."}}, "provider_auth"),
+        (400, {"error": {"message": "API key expired. Please renew it."}}, "provider_auth"),
+        (400, {"error": {"message": "Bad value: invalid API key"}}, "provider_rejected"),
+        (400, {"error": {"message": "The text “API key not valid” is long"}}, "provider_rejected"),
+        (422, {"error": {"message": "API key not valid."}}, "provider_rejected"),
+        (400, {"error": {"details": [{"reason": 5}, "x"], "message": 7}}, "provider_rejected"),
+    ],
+)  # fmt: skip
+def test_a_400_that_rejects_the_key_is_a_refused_key(
+    status: int, answer: object, code: str
+) -> None:
+    failure = parse_response_failure(status=status, headers={}, body=json.dumps(answer))
+    assert failure.code == code
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
