@@ -60,8 +60,8 @@ def save_model(
     """Store a new or changed model. A new default replaces the previous one.
 
     Learned calibration stays, unless `forget_calibration` resets it to local counts. Learned
-    options stay, unless the model gets another name or provider. A default other than the demo
-    model also ends the assignment of the demo policy.
+    options and the learned window stay, unless the model gets another name or provider. A default
+    other than the demo model also ends the assignment of the demo policy.
     """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
@@ -73,9 +73,9 @@ def save_model(
             setattr(model, name, fresh if forget_calibration else kept)
         if stored and forget_calibration:
             before["calibration"] = stored.calibration
-        model.learned_options = {}
-        if stored and (stored.provider, stored.name) == (model.provider, model.name):
-            model.learned_options = stored.learned_options
+        is_same = stored and (stored.provider, stored.name) == (model.provider, model.name)
+        model.learned_options = stored.learned_options if stored and is_same else {}
+        model.learned_window = stored.learned_window if stored and is_same else None
         model.save()
         after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
         data = {"model": model.slug, "changes": diff_policy_values(_plain(before), _plain(after))}

@@ -143,7 +143,7 @@ def test_S03_fields_that_are_not_offered_are_not_taken(
     ("field", "value", "stays"),
     [("label", "Other", True), ("name", "other", False), ("provider", "hosted", False)],
 )
-def test_learned_options_stay_until_the_model_is_another_one(
+def test_learned_values_stay_until_the_model_is_another_one(
     operator: Client,
     account: ProviderAccount,
     demo_model: ModelSpec,
@@ -152,22 +152,25 @@ def test_learned_options_stay_until_the_model_is_another_one(
     stays: bool,
 ) -> None:
     options = {"most_output": 8192}
-    ModelSpec.objects.filter(pk=demo_model.pk).update(learned_options=options)
+    learned = {"learned_options": options, "learned_window": 4096}
+    ModelSpec.objects.filter(pk=demo_model.pk).update(**learned)
     address = reverse("admin:contextpolicy_modelspec_change", args=[demo_model.pk])
     assert submitted(operator, address, **{field: value}).status_code == 302
     stored = ModelSpec.objects.get(pk=demo_model.pk)
     assert getattr(stored, field) == value
     assert stored.learned_options == (options if stays else {})
+    assert stored.learned_window == (4096 if stays else None)
 
 
 def test_a_form_keeps_options_that_were_learned_since_it_was_read(
     demo_model: ModelSpec, now: datetime
 ) -> None:
     options = {"most_output": 8192}
-    ModelSpec.objects.filter(pk=demo_model.pk).update(learned_options=options)
+    learned = {"learned_options": options, "learned_window": 4096}
+    ModelSpec.objects.filter(pk=demo_model.pk).update(**learned)
     model_specs.save_model(model=demo_model, actor="user:1", now=now)
     demo_model.refresh_from_db()
-    assert demo_model.learned_options == options
+    assert (demo_model.learned_options, demo_model.learned_window) == (options, 4096)
 
 
 def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:
