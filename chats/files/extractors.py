@@ -38,6 +38,8 @@ MOST_CHARACTERS = 1_000_000
 # The usual length of a chunk in characters, and the part of it in which the end is searched.
 CHUNK_CHARACTERS = 1_000
 CHUNK_SLACK = 300
+# What readers write in place of a damaged part.
+DAMAGE_NOTES = (DAMAGED_PAGE, DAMAGED_PART, DAMAGED_SHEET, DAMAGED_COMMENTS)
 # A piece of text, and the page on which it begins (0: the kind has no pages).
 Piece = tuple[int, str]
 
@@ -145,7 +147,7 @@ def split_chunks(text: str) -> list[str]:
 def has_words(text: str) -> bool:
     """Return True if text has content other than page and sheet headings and damage notes."""
     said = re.sub(r"^\[(?:Pages?|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
-    for note in (DAMAGED_PAGE, DAMAGED_PART, DAMAGED_SHEET, DAMAGED_COMMENTS):
+    for note in DAMAGE_NOTES:
         said = said.replace(note, "")
     return re.search(r"\w", said) is not None
 
@@ -153,8 +155,10 @@ def has_words(text: str) -> bool:
 def read_document(kind: str, path: Path) -> dict[str, Any]:
     """Return the text of a file in chunks. Raises `UnreadableFile`."""
     chunks, is_whole = build_chunks(READERS[kind](path))
-    if not any(map(has_words, (text for _, text, _ in chunks))):
-        raise UnreadableFile("file_without_text")
+    texts = [text for _, text, _ in chunks]
+    if not any(map(has_words, texts)):
+        is_damaged = any(note in text for text in texts for note in DAMAGE_NOTES)
+        raise UnreadableFile("file_damaged" if is_damaged else "file_without_text")
     pages = count_pdf_pages(path) if kind == "pdf" else 0
     return {
         "chunks": chunks,

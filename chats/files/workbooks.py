@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
 from chats.files.cell_comments import read_cell_comments
 from chats.files.office_xml import ENTRY_ERRORS
@@ -30,9 +31,26 @@ def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
     """Return the sheets of a workbook, with the stored values or with the formulas."""
     from openpyxl.chartsheet import Chartsheet  # noqa: PLC0415  # only for this kind
     from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
+    from openpyxl.worksheet._read_only import ReadOnlyWorksheet  # noqa: PLC0415  # as above
+
+    class UnmeasuredSheet(ReadOnlyWorksheet):  # type: ignore[misc]  # untyped library
+        """A sheet whose entry is not opened before its rows are read, so it may be damaged."""
+
+        def _get_size(self) -> None:
+            """Leave the size unknown. The stated size of a sheet may be wrong."""
 
     class SheetReader(ExcelReader):  # type: ignore[misc]  # untyped library
         """Skips charts while reading: they have no text, and the library fails on some of them."""
+
+        def read_worksheets(self) -> None:
+            """Add all sheets, also those whose entry is damaged or missing."""
+            for sheet, rel in self.parser.find_sheets():
+                if "chartsheet" in rel.Type:
+                    self.read_chartsheet(sheet, rel)
+                    continue
+                made = UnmeasuredSheet(self.wb, sheet.name, rel.target, self.shared_strings)
+                made.sheet_state = sheet.state
+                self.wb._sheets.append(made)  # noqa: SLF001  # as the library does
 
         def read_chartsheet(self, sheet: Any, rel: Any) -> None:
             """Add an empty sheet, because other parts of a workbook refer to sheets by index."""
@@ -43,25 +61,27 @@ def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
     file = io.BytesIO(path.read_bytes())
     reader = SheetReader(file, read_only=True, data_only=has_values, keep_links=False)
     reader.read()
-    book = reader.wb
-    for sheet in book.worksheets:
-        # The stated size of a sheet may be wrong.
-        sheet.reset_dimensions()
-    return list(book.worksheets)
+    return list(reader.wb.worksheets)
 
 
 def lacks_values(path: Path) -> bool:
     """Return True if a sheet of a workbook has a formula without a stored value."""
     with zipfile.ZipFile(path) as archive:
-        for entry in archive.namelist():
-            if SHEET_ENTRY.fullmatch(entry) is None:
-                continue
-            rest = b""
-            with archive.open(entry) as file:
-                while piece := file.read(1024 * 1024):
-                    if WITHOUT_VALUE.search(rest + piece):
-                        return True
-                    rest = (rest + piece)[-LONGEST_CELL:]
+        entries = filter(SHEET_ENTRY.fullmatch, archive.namelist())
+        return any(entry_lacks_values(archive, entry) for entry in entries)
+
+
+def entry_lacks_values(archive: zipfile.ZipFile, entry: str) -> bool:
+    """Return True if a sheet has a formula without a stored value, before any damage."""
+    rest = b""
+    try:
+        with archive.open(entry) as file:
+            while piece := file.read(1024 * 1024):
+                if WITHOUT_VALUE.search(rest + piece):
+                    return True
+                rest = (rest + piece)[-LONGEST_CELL:]
+    except ENTRY_ERRORS:
+        return False
     return False
 
 
@@ -112,7 +132,7 @@ def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
                 for values in iter_sheet_rows(sheet, formulas=formulas):
                     if any(values):
                         yield 0, "\t".join(values).rstrip() + "\n"
-            except (ValueError, TypeError, KeyError, IndexError):
+            except (TypeError, ParseError, *ENTRY_ERRORS):
                 # One damaged sheet does not hide the others.
                 yield 0, f"{DAMAGED_SHEET}\n"
             yield from ((0, line) for line in iterate_comment_lines(archive, sheet))

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from functools import partial
 from typing import Any
 
 import openpyxl
@@ -10,7 +11,7 @@ from PIL import Image
 
 from chats.files import storage
 from chats.models import StoredFile
-from tests.chats.files.sample_files import make_docx, make_pdf
+from tests.chats.files.sample_files import damage_entry, make_docx, make_pdf, replace_entry
 from tests.support.file_uploads import Read
 from tests.support.files_in_chats import read_stored_text
 
@@ -233,4 +234,35 @@ def test_one_damaged_sheet_does_not_hide_the_others(read: Read, damage: str) -> 
 
 def test_a_file_with_damaged_parts_only_is_not_ready(read: Read) -> None:
     data = make_workbook('<row r="1"><c r="A1"><v>twelve</v></c></row>')
-    assert read(data, "a.xlsx")["code"] == "file_without_text"
+    assert read(data, "a.xlsx")["code"] == "file_damaged"
+
+
+def lose_entry(archive: bytes, name: str) -> bytes:
+    """Return an archive without an entry, to which the other entries refer."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(held, "w") as new:
+        for entry in old.infolist():
+            if entry.filename != name:
+                new.writestr(entry.filename, old.read(entry))
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_entry,
+        lose_entry,
+        partial(replace_entry, data=b"<worksheet><she"),
+        partial(replace_entry, data=b""),
+        partial(replace_entry, data=b"<?xml version='1.0' encoding='x'?><worksheet/>"),
+    ],
+    ids=["bytes", "lost", "cut", "empty", "encoding"],
+)
+def test_an_unreadable_sheet_does_not_hide_the_others(number: int, damage: Any, read: Read) -> None:
+    data = make_workbook(ROW.format(1, "first"), ROW.format(1, "second"))
+    file = read(damage(data, f"xl/worksheets/sheet{number}.xml"), "a.xlsx")
+    assert file["state"] == "ready"
+    text = read_stored_text(file["id"])
+    assert "damaged and could not be read.)" in text
+    assert ("first" in text, "second" in text) == (number == 2, number == 1)
