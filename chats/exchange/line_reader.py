@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.exchange import jsonstream
 from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.drafts import ImportRefused
+from chats.exchange.entry_values import shorten_id
 from chats.exchange.foreign_metadata import CHANNEL
 from chats.exchange.inline_images import InlineImages
 from chats.exchange.shelf import IN_MEMORY, Shelf
@@ -30,13 +31,15 @@ LONGEST_ID = 200
 
 
 class LineReader:
-    """Collects messages in order. Their ids must be unique.
+    """Collects messages in order. Their ids must be valid and unique.
 
-    `splits`: separate the reasoning in the text of replies. `tick` is called for each image.
+    `is_foreign`: the messages may be those of other programs. Reasoning in the text of replies is
+    separated, and messages get new ids in place of invalid and repeated ones. `tick` is called for
+    each image.
     """
 
-    def __init__(self, *, tick: Callable[[], None], splits: bool = False) -> None:
-        self.splits = splits
+    def __init__(self, *, tick: Callable[[], None], is_foreign: bool = False) -> None:
+        self.is_foreign = is_foreign
         self.messages: list[UIMessage] = []
         self.losses: list[str] = []
         self.ids: set[str] = set()
@@ -49,6 +52,8 @@ class LineReader:
     def read(self, value: object, *, place: Promise) -> UIMessage:
         """Parse a JSON value as a UI message. Raises `ImportRefused`."""
         value = jsonstream.parse_lazy_value(value)
+        if self.is_foreign and isinstance(value, dict):
+            value = {**value, "id": self.find_valid_id(value.get("id"))}
         try:
             message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:
@@ -65,7 +70,7 @@ class LineReader:
             # An export writes an empty text for a message without parts.
             message = replace(message, parts=())
         parts = message.parts
-        if self.splits and message.role == "assistant":
+        if self.is_foreign and message.role == "assistant":
             message = replace(message, parts=extract_reasoning_parts(parts))
         is_whole = message.parts is parts
         stored, left_out = self.images.take(message.parts)
@@ -76,9 +81,29 @@ class LineReader:
         self.losses += left_out if given else (*losses, *left_out)
         return replace(message, given=given)
 
+    def find_valid_id(self, own_id: object) -> str:
+        """Return an id of another program in a form that can be stored."""
+        if isinstance(own_id, int) and not isinstance(own_id, bool):
+            own_id = str(own_id)
+        if isinstance(own_id, str) and own_id:
+            return shorten_id(own_id)
+        return self.find_free_id(f"message-{len(self.messages) + 1}")
+
+    def find_free_id(self, own_id: str) -> str:
+        """Return an id that no message has yet: the given one, or one with a number."""
+        free, number = own_id, len(self.messages)
+        while free in self.ids:
+            free, number = f"{shorten_id(own_id[:100])}~{number}", number + 1
+        return free
+
     def add(self, value: object, *, place: Promise) -> None:
         """Parse a message and append it to the list. Raises `ImportRefused`."""
         message = self.read(value, place=place)
+        if message.id in self.ids and self.is_foreign:
+            if is_same_message(message, self.messages[-1]):
+                return
+            self.losses.append(f"id_twice:{message.id[:80]}")
+            message = replace(message, id=self.find_free_id(message.id))
         if message.id in self.ids:
             problem = Sentence(
                 gettext_noop(
@@ -99,6 +124,12 @@ class LineReader:
                 given=self.shelf.values(message.given),
             )
         self.messages.append(message)
+
+
+def is_same_message(one: UIMessage, other: UIMessage) -> bool:
+    """Return True if two messages are equal."""
+    said = [(m.id, m.role, tuple(m.parts), dict(m.metadata)) for m in (one, other)]
+    return said[0] == said[1]
 
 
 def find_given_parts(value: Any, message: UIMessage) -> list[Any]:

@@ -57,7 +57,7 @@ def read_values(
     System messages are not imported and are reported. Metadata is interpreted only if the list was
     exported here (`is_ours`, or a mark in a message).
     """
-    reader = LineReader(tick=tick, splits=True)
+    reader = LineReader(tick=tick, is_foreign=True)
     lost = 0
     for place, value in enumerate(values, start=1):
         if isinstance(value, Mapping) and value.get("role") == "system":
