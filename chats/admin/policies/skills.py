@@ -320,7 +320,12 @@ def describe_skill_cost(skill: Skill) -> str:
     count = get_page_counter().count
     text = count(format_complete_skill(build_skill_text(skill)))
     if skill.mode == Skill.Mode.ALWAYS:
-        return gettext("{text:,} tokens in each prompt.").format(text=text)
+        words = ngettext("{text:,} token in each prompt.", "{text:,} tokens in each prompt.", text)
+        return words.format(text=text)
     line = count(format_skill_line(skill.slug, skill.description))
-    words = gettext("{line:,} tokens in each prompt, and {text:,} more once it is loaded.")
+    words = ngettext(
+        "{line:,} token in each prompt, and {text:,} more once it is loaded.",
+        "{line:,} tokens in each prompt, and {text:,} more once it is loaded.",
+        line,
+    )
     return words.format(line=line, text=text)

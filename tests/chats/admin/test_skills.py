@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, Skill
 from contextpolicy.models.skills import LONGEST_SKILL
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.chats.web.markup import tight
 from tests.contextpolicy.pages import opened, submitted
 from tests.contextpolicy.people import person, signed_in
 
@@ -240,3 +242,20 @@ def test_an_older_tab_does_not_replace_a_newer_version(browser: Client) -> None:
     again = re.findall(r'name="based_on" value="(\w+)"', html)
     browser.post(page, {**older, "text": "Be long.", "based_on": again[0]})
     assert Skill.objects.get().text == "Be long."
+
+
+def test_counts_of_one_are_singular(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Other", "Mail"):
+        browser.post(ADD, {**SKILL, "name": name, "slug": name.lower()})
+    list_page = "/admin/contextpolicy/skill/"
+    assert ">1 result (<a" in tight(browser.get(f"{list_page}?q=mail").content.decode())
+    assert "0 results (<a" in browser.get(f"{list_page}?q=none").content.decode()
+    for module in ("chats.admin.policies.skills", "chats.web.account.skills"):
+        counter = SimpleNamespace(count=lambda text: 1)
+        monkeypatch.setattr(f"{module}.get_page_counter", lambda made=counter: made)
+    for mode in ("always", "on_demand"):
+        Skill.objects.update(mode=mode)
+        page = f"{list_page}{Skill.objects.get(slug='mail').pk}/change/"
+        for path in (page, "/skill/mail"):
+            html = browser.get(path).content.decode()
+            assert "1 token in each prompt" in html
