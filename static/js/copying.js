@@ -12,9 +12,10 @@ function copyBySelection(text) {
   area.className = "sr-only";
   document.body.append(area);
   area.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   area.remove();
   here?.focus({ preventScroll: true });
+  if (!isCopied) throw new Error("refused");
 }
 
 // Pass a promise: the text may still be loading, and browsers allow writing only right after the

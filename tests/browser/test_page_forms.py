@@ -86,3 +86,16 @@ def test_choices_of_a_form_stay_when_another_form_is_sent(admin: Person) -> None
     expect(page.locator("td", has_text="revoked").first).to_be_visible()
     expect(page.get_by_label("Name", exact=True)).to_have_value("narrow")
     assert [box.is_checked() for box in boxes.all()] == [not each for each in before]
+
+
+def test_a_refused_copy_is_not_called_copied(admin: Person) -> None:
+    admin.new_chat("Words to copy")
+    admin.wait_for_reply()
+    admin.page.evaluate("""() => {
+      navigator.clipboard.write = () => Promise.reject(new Error("refused"));
+      document.execCommand = () => false;
+    }""")
+    mine = admin.acts_of(admin.page.locator(".msg--user"))
+    mine.get_by_label("Copy message").click()
+    expect(mine.get_by_label("Copy message")).to_contain_text("Not copied")
+    expect(admin.page.locator("#status")).to_have_text("Not copied.")
