@@ -31,7 +31,7 @@ function fail() {
 
 // Puts the text of a failed message back into the box, before text typed since.
 function putBack() {
-  if (!box().value.startsWith(text)) box().value = [text, box().value].filter(Boolean).join("\n");
+  box().value = [text, box().value].filter(Boolean).join("\n");
   box().dispatchEvent(new Event("input", { bubbles: true }));
   fail();
   // Otherwise the next update of another part would count as the answer to the next attempt.

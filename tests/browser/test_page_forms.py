@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from playwright.sync_api import Request, expect
+from playwright.sync_api import Request, Route, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.browser.test_failed_requests import PASSWORD, only_expected
 from tests.support.browser_files import attach_files, build_file_payload
 
@@ -99,3 +99,19 @@ def test_a_refused_copy_is_not_called_copied(admin: Person) -> None:
     mine.get_by_label("Copy message").click()
     expect(mine.get_by_label("Copy message")).to_contain_text("Not copied")
     expect(admin.page.locator("#status")).to_have_text("Not copied.")
+
+
+def test_a_failed_message_is_put_before_text_that_begins_like_it(admin: Person) -> None:
+    admin.new_chat("The first message")
+    admin.wait_for_reply()
+    box = admin.page.locator("#composer-text")
+    held: list[Route] = []
+    admin.page.route("**/messages", lambda route: held.append(route))
+    box.fill("Hello")
+    box.press("Enter")
+    wait_until(admin.page, lambda: bool(held), "the message")
+    box.fill("Hello again")
+    held[0].abort()
+    expect(box).to_have_value("Hello\nHello again")
+    admin.page.unroute("**/messages")
+    only_expected(admin)
