@@ -12,7 +12,8 @@ const mostKept = 60_000;
 const isUpload = (form) => Boolean(find("input[type=file]", form));
 const addressOf = (form) => new URL(form.getAttribute("action") || location.href, location);
 const pathOf = (form) => addressOf(form).pathname;
-const isAdmin = Boolean(find("#content-main"));
+// Every page of the admin has this attribute, also those without a list or a form of their own.
+const isAdmin = document.body.hasAttribute("data-admin-utc-offset");
 
 function isOurs(form) {
   if (form.method !== "post" || form.hasAttribute("hx-post") || form.target) return false;
@@ -59,7 +60,7 @@ function show(form, response, text) {
   find("#main").replaceWith(main);
   typeAgain(values);
   document.title = page.title;
-  window.htmx.process(main);
+  window.htmx?.process(main);
   main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true, detail: { target: main } }));
   (find("[aria-invalid=true], [autofocus]", main) ?? main).focus({ preventScroll: true });
   scrollTo(0, 0);

@@ -115,3 +115,20 @@ def test_a_failed_message_is_put_before_text_that_begins_like_it(admin: Person) 
     expect(box).to_have_value("Hello\nHello again")
     admin.page.unroute("**/messages")
     only_expected(admin)
+
+
+def test_a_confirmation_of_the_admin_that_is_shown_again_is_a_page(admin: Person) -> None:
+    page = admin.page
+    admin.open("/admin/contextpolicy/skill/add/")
+    # As the confirmation of an action: without a list, and the form has no name.
+    page.evaluate("""() => {
+      document.querySelector("#content-main").removeAttribute("id");
+      document.querySelector("#skill_form").removeAttribute("id");
+    }""")
+    page.evaluate("window.scripted = import('/static/js/forms.js?again')")
+    posts: list[dict[str, str]] = []
+    page.on("request", lambda sent: sent.method == "POST" and posts.append(sent.headers))
+    with page.expect_navigation():
+        page.locator("[name=_save]").evaluate("(button) => { button.form.noValidate = true; }")
+        page.locator("[name=_save]").click()
+    assert [sent.get("x-page-form") for sent in posts] == [None]
