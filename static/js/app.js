@@ -9,6 +9,7 @@ import "./forms.js";
 import "./drafts.js";
 import "./mentions.js";
 import "./composer.js";
+import "./composing.js";
 import "./attachments.js";
 import "./pasting.js";
 import "./warm_ups.js";

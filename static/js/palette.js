@@ -103,7 +103,9 @@ if (dialog) {
       showPalette();
     });
   }
-  box.addEventListener("input", typed);
+  // Ignore text that an input method is still composing.
+  box.addEventListener("input", ({ isComposing: isOpen }) => isOpen || typed());
+  box.addEventListener("compositionend", typed);
   box.addEventListener("htmx:beforeRequest", ({ detail }) => {
     asking = detail.xhr;
     setTimeout(() => stopWaiting(detail.xhr), LATE);

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import pytest
 from playwright.sync_api import Request, Route, expect
 
 from tests.browser.desk import Person, wait_until
@@ -132,3 +133,41 @@ def test_a_confirmation_of_the_admin_that_is_shown_again_is_a_page(admin: Person
         page.locator("[name=_save]").evaluate("(button) => { button.form.noValidate = true; }")
         page.locator("[name=_save]").click()
     assert [sent.get("x-page-form") for sent in posts] == [None]
+
+
+ASKED = """(selector) => {
+  const area = document.querySelector(selector);
+  const type = (value, isComposing) => {
+    area.value = value;
+    area.dispatchEvent(new InputEvent("input", { bubbles: true, isComposing }));
+  };
+  type("n", true);
+  type("に", true);
+}"""
+ENDED = """(selector) => {
+  const options = { bubbles: true, data: "に" };
+  document.querySelector(selector).dispatchEvent(new CompositionEvent("compositionend", options));
+}"""
+
+
+@pytest.mark.parametrize(
+    ("path", "selector", "part"),
+    [
+        ("/search", "#search-question", "/search?"),
+        ("/chats/new", "#palette-question", "/palette"),
+        ("/admin/contextpolicy/contextpolicy/add/", "#policy-find", "/contextpolicy/add/"),
+    ],
+)
+def test_a_composition_asks_once_at_its_end(
+    admin: Person, path: str, selector: str, part: str
+) -> None:
+    admin.open(path)
+    asked: list[str] = []
+    admin.page.on("request", lambda sent: part in sent.url and asked.append(sent.url))
+    admin.page.evaluate(ASKED, selector)
+    admin.page.wait_for_timeout(500)
+    assert asked == []
+    admin.page.evaluate(ENDED, selector)
+    wait_until(admin.page, lambda: bool(asked), "a request")
+    admin.page.wait_for_timeout(500)
+    assert len(asked) == 1
