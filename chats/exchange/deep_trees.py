@@ -34,7 +34,7 @@ def parse_chat_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
     Raises `ImportRefused`.
     """
     if has_deep_tree(data):
-        data = flatten_tree(data)
+        data = flatten_tree(data, place=place)
     return jsonstream.parse_lazy_json(data, place=place)
 
 
@@ -44,13 +44,13 @@ def has_deep_tree(data: bytes | bytearray) -> bool:
     return is_tree and bounds.measure_json_depth(data) > bounds.DEPTH
 
 
-def flatten_tree(data: bytes | bytearray) -> bytes | bytearray:
+def flatten_tree(data: bytes | bytearray, *, place: str | Promise) -> bytes | bytearray:
     """Return the JSON of a chat with a list of its messages, parents first, in place of the tree.
 
     The messages keep their other values; their `children` are empty. Returns the data unchanged if
-    it is not a complete object.
+    it is not a complete object. Raises `ImportRefused` for too many messages.
     """
-    flattener = _Flattener(data)
+    flattener = _Flattener(data, place)
     return flattener.join() if flattener.scan() else data
 
 
@@ -63,6 +63,7 @@ class _Flattener:
     """
 
     data: bytes | bytearray
+    place: str | Promise
     texts: list[list[bytes | bytearray]] = field(default_factory=lambda: [[]])
     trees: list[list[int]] = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)
@@ -123,6 +124,8 @@ class _Flattener:
             self.add_message([b"null"])
 
     def add_message(self, pieces: list[bytes | bytearray]) -> int:
+        if len(self.texts) > bounds.LINES:
+            raise jsonstream.build_json_entries_error(self.place)
         self.texts.append(pieces)
         self.trees[-1].append(len(self.texts) - 1)
         return len(self.texts) - 1

@@ -32,7 +32,7 @@ class ResultPlacer:
     lost: int = 0
     # Each call with its entry, and the calls that have a result, maybe an empty one.
     calls: dict[str, tuple[SourceEntry, ToolCallPart]] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
+    answered: dict[str, None] = field(default_factory=dict)
     # The texts of the placed results, with the call of each.
     texts: set[tuple[str, str]] = field(default_factory=set)
 
@@ -62,7 +62,7 @@ class ResultPlacer:
             self.lost += 1
             self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
             return
-        self.answered.add(call_id)
+        self.answered[call_id] = None
         text = extract_result_text(content)
         if text.strip() or entry.files:
             self.add_result(call_id, text, entry.files)

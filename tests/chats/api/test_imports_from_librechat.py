@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from chats.exchange import deep_trees
+from chats.exchange import bounds, deep_trees
+from chats.exchange.drafts import ImportRefused
 from chats.models import Branch, Message
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
@@ -116,7 +117,7 @@ def test_only_lists_of_messages_are_unfolded() -> None:
     argument = {"children": [{"text": 'a "children":[ in a text'}], "messages": [1]}
     inner = said("a2", above="u1", content=[{"type": "x", "x": argument}])
     chat = tree("f", said("u1", inner, "stray", said("a3")), [], said("u4"), options={"a": [{}]})
-    flat = json.loads(deep_trees.flatten_tree(json.dumps(chat).encode()))
+    flat = json.loads(deep_trees.flatten_tree(json.dumps(chat).encode(), place="x"))
     listed = flat.pop("messagesTree")
     del chat["messagesTree"]
     assert flat == chat
@@ -128,7 +129,15 @@ def test_only_lists_of_messages_are_unfolded() -> None:
     "text", ['[{"messages":[{}]}]', '{"messagesTree":[{"children":[', "]", "1"]
 )
 def test_incomplete_data_is_not_unfolded(text: str) -> None:
-    assert deep_trees.flatten_tree(text.encode()) == text.encode()
+    assert deep_trees.flatten_tree(text.encode(), place="x") == text.encode()
+
+
+def test_a_tree_with_too_many_messages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "LINES", 3)
+    data = json.dumps(nested("many", 4)).encode()
+    with pytest.raises(ImportRefused) as refusal:
+        deep_trees.flatten_tree(data, place="x")
+    assert refusal.value.code == "import_too_many"
 
 
 def test_files_of_messages_are_imported_by_name(of_alice: Program) -> None:
