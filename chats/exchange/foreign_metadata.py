@@ -1,4 +1,4 @@
-"""Metadata of other programs whose names have a meaning in exports of this product.
+"""Metadata of other products whose names have a meaning in exports of this product.
 
 A front end's `pinned` or `parentId` must not pin or move a message here. Such values are stored and
 exported under `FOREIGN`, and clients get them back under their own names.
@@ -27,7 +27,7 @@ CHANNEL = "palimpsest"
 
 
 def hide_foreign_keys(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return another program's metadata in the form in which it is stored and exported."""
+    """Return another product's metadata in the form in which it is stored and exported."""
     hidden = {name: metadata[name] for name in INTERPRETED if name in metadata}
     if metadata.get("kind", "normal") != "normal":
         hidden["kind"] = metadata["kind"]
@@ -35,8 +35,8 @@ def hide_foreign_keys(metadata: Mapping[str, object]) -> dict[str, object]:
     return {**shown, FOREIGN: hidden} if hidden else shown
 
 
-def restore_foreign_keys(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return stored metadata as the other program gave it."""
+def restore_client_metadata(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Return stored metadata as the other product gave it."""
     hidden = metadata.get(FOREIGN)
     if not isinstance(hidden, Mapping):
         return dict(metadata)

@@ -111,7 +111,7 @@ class Reader:
                 at = found.end()
                 depth += 1 if found.lastindex == 1 else -1
                 if depth > bounds.SEARCHED_DEPTH:
-                    raise build_depth_error(self.place)
+                    raise build_search_depth_error(self.place)
                 if not depth:
                     break
                 continue
@@ -225,7 +225,7 @@ class Reader:
             raise self.error(gettext_lazy("there is extra data after the end of the JSON"))
 
 
-def build_depth_error(place: str | Promise) -> ImportRefused:
+def build_search_depth_error(place: str | Promise) -> ImportRefused:
     return bounds.build_json_depth_error(place, limit=bounds.SEARCHED_DEPTH)
 
 
@@ -362,7 +362,7 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
         at = found.end()
         depth += 1 if found.lastindex == 1 else -1
         if depth > bounds.SEARCHED_DEPTH:
-            raise build_depth_error(place)
+            raise build_search_depth_error(place)
         if not depth:
             return at
     raise bounds.build_invalid_json_error(place, gettext_lazy("the data ends too early"))

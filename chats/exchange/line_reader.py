@@ -33,7 +33,7 @@ LONGEST_ID = 200
 class LineReader:
     """Collects messages in order. Their ids must be valid and unique.
 
-    `is_foreign`: the messages may be those of other programs. Reasoning in the text of replies is
+    `is_foreign`: the messages may be those of other products. Reasoning in the text of replies is
     separated, and messages get new ids in place of invalid and repeated ones. `tick` is called for
     each image.
     """
@@ -82,7 +82,7 @@ class LineReader:
         return replace(message, given=given)
 
     def find_valid_id(self, own_id: object) -> str:
-        """Return an id of another program in a form that can be stored."""
+        """Return an id of another product in a form that can be stored."""
         if isinstance(own_id, int) and not isinstance(own_id, bool):
             own_id = str(own_id)
         if isinstance(own_id, str) and own_id:

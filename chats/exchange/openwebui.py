@@ -188,15 +188,15 @@ def read_block(given: Mapping[str, str], body: str, reply: ReplyParts) -> None:
         reply.add_code(code, language=language, output=output or None)
     else:
         own_id = reply.add_call(
-            given.get("id"), given.get("name"), decode_text(given.get("arguments", ""))
+            given.get("id"), given.get("name"), decode_json_text(given.get("arguments", ""))
         )
-        files = parse_result_files(decode_value(given.get("files", "")), reply.builder)
-        result = decode_text(given.get("result") or body.strip())
+        files = parse_result_files(decode_json_value(given.get("files", "")), reply.builder)
+        result = decode_json_text(given.get("result") or body.strip())
         if result or files or given.get("done") == "true":
             reply.add_result(own_id, result, files)
 
 
-def decode_value(text: str) -> object:
+def decode_json_value(text: str) -> object:
     """Return the value of a JSON text; None if it is not JSON."""
     try:
         return json.loads(text)
@@ -204,7 +204,7 @@ def decode_value(text: str) -> object:
         return None
 
 
-def decode_text(text: str) -> str:
+def decode_json_text(text: str) -> str:
     """Return the string in a JSON text; the text itself if it is another value or not JSON."""
-    value = decode_value(text)
+    value = decode_json_value(text)
     return value if isinstance(value, str) else text

@@ -92,7 +92,7 @@ def link_messages(
 ) -> tuple[tuple[Node, ...], str]:
     """Convert messages to nodes with parents. Return them and the end of the active path.
 
-    A message without `parentId` follows the previous one, as do all messages of other programs.
+    A message without `parentId` follows the previous one, as do all messages of other products.
     Raises `ImportRefused`.
     """
     if not messages:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, cast
 
-from chats.exchange.foreign_metadata import restore_foreign_keys
+from chats.exchange.foreign_metadata import restore_client_metadata
 from chats.exchange.ui_approvals import mark_denied_calls
 from chats.exchange.ui_files import name_file_addresses
 from chats.exchange.ui_lookup import load_branch, select_by_ui_id, select_path
@@ -87,7 +87,7 @@ def serialize_one(row: Message) -> dict[str, Any]:
     """Return a message that is not a step, with all data from its client."""
     source = row.metadata.get("source") or {}
     role = "user" if row.role == Message.Role.USER else "assistant"
-    metadata = {**describe_row(row), **restore_foreign_keys(source.get("metadata") or {})}
+    metadata = {**describe_row(row), **restore_client_metadata(source.get("metadata") or {})}
     own = str(source.get("id") or row.pk)
     parts: tuple[Part, ...] = name_file_addresses(row, parse_parts(row.parts)) or (TextPart(""),)
     made: dict[str, Any] = serialize_ui_message(

@@ -1,4 +1,4 @@
-"""Lists of other programs with repeated, empty or strange ids are imported completely."""
+"""Lists of other products with repeated, empty or strange ids are imported completely."""
 
 import json
 from typing import Any
