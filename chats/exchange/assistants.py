@@ -113,7 +113,8 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
             ts=parse_grok_time(message.get("create_time")),
             model=message.get("model"),
         )
-    return builder.draft(source=str(about.get("id") or ""), title=title)
+    source = str(about.get("id") or "")
+    return builder.draft(source=source, title=title, pinned=about.get("starred"))
 
 
 def parse_grok_time(value: object) -> object:

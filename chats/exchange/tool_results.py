@@ -70,19 +70,11 @@ class ResultPlacer:
     def add_result(self, call_id: str, text: str, files: Sequence[FilePart]) -> None:
         """Add a result with its files to a call. The text of a repeated result is not repeated."""
         entry, call = self.calls[call_id]
-        # An entry with calls is never on disk.
-        parts = cast(list[Part], entry.parts)
-        place = find_result(parts, call_id)
         is_repeated = (call_id, text) in self.texts
         self.texts.add((call_id, text))
-        if place is None:
-            parts += [*files, ToolResultPart(call_id, call.name, text)]
-            return
-        known = cast(ToolResultPart, parts[place])
-        if not is_repeated:
-            joined = JOINT.join(filter(None, (known.content, text)))
-            parts[place] = replace(known, content=joined)
-        parts[place:place] = [file for file in files if file not in parts]
+        # An entry with calls is never on disk.
+        parts = cast(list[Part], entry.parts)
+        append_result(parts, call, "" if is_repeated else text, files)
 
     def find_nearest_call(self, own_id: str | None) -> str:
         """Return the id of the call that a result without an id belongs to; empty if none.
@@ -102,6 +94,19 @@ class ResultPlacer:
             parent = self.parents[own_id]
             own_id = self.message_of[parent] if parent is not None else None
         return nearest
+
+
+def append_result(
+    parts: list[Part], call: ToolCallPart, text: str, files: Sequence[FilePart] = ()
+) -> None:
+    """Add a result with its files to the parts of a message, or to the result of the same call."""
+    place = find_result(parts, call.call_id)
+    if place is None:
+        parts += [*files, ToolResultPart(call.call_id, call.name, text)]
+        return
+    known = cast(ToolResultPart, parts[place])
+    parts[place] = replace(known, content=JOINT.join(filter(None, (known.content, text))))
+    parts[place:place] = [file for file in files if file not in parts]
 
 
 def find_result(parts: Sequence[Part], call_id: str) -> int | None:

@@ -14,14 +14,13 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
-from chats.exchange.tool_results import split_files
+from chats.exchange.tool_results import append_result, split_files
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,
     TextPart,
     ToolCallPart,
-    ToolResultPart,
 )
 
 Found = ChatDraft | Unreadable
@@ -253,11 +252,11 @@ def parse_claude_message(
     for block in blocks:
         if isinstance(block, Mapping) and block.get("type") == "tool_result":
             # Older exports name no call: results follow the order of the calls.
-            named = [call for call in open_calls if call.call_id == block.get("tool_use_id")]
+            calls = [part for part in parts if isinstance(part, ToolCallPart)]
+            named = [call for call in calls if call.call_id == block.get("tool_use_id")]
             for call in (named or open_calls)[:1]:
-                open_calls.remove(call)
-                text = extract_result_text(block.get("content"))
-                parts.append(ToolResultPart(call.call_id, call.name, text))
+                open_calls = [other for other in open_calls if other is not call]
+                append_result(parts, call, extract_result_text(block.get("content")))
                 break
             else:
                 builder.losses.append("stray_result")

@@ -31,9 +31,16 @@ def webui(**more: Any) -> Any:
     return {"id": "w", "chat": {"history": {"messages": {"b": said}}}, **more}
 
 
+def grok(**more: Any) -> Any:
+    """Return a Grok conversation."""
+    said = {"_id": "r", "sender": "human", "message": "Fish?"}
+    return {"conversation": {"id": "k", **more}, "responses": [{"response": said}]}
+
+
 @pytest.mark.parametrize(
     ("export", "pinned", "archived"),
     [
+        (grok(starred=True), True, False),
         (chatgpt(is_starred=True, is_archived=True), True, True),
         (chatgpt(is_starred=None, is_archived=False), False, False),
         (claude(is_starred=True), True, False),

@@ -132,3 +132,18 @@ def test_calls_made_together_get_one_result_each(of_alice: Program) -> None:
     chat["mapping"]["t0"]["parent"] = "d"
     made = brought(of_alice, json.dumps([chat]).encode())
     assert sorted(list_results(made)[0]) == ["one\n\nthree", "two"]
+
+
+def test_further_results_of_a_call_of_claude_are_kept(of_alice: Program) -> None:
+    blocks = [
+        {"type": "tool_use", "id": "t", "name": "search", "input": {}},
+        {"type": "tool_use", "id": "x", "name": "search", "input": {}},
+        {"type": "tool_result", "tool_use_id": "t", "content": "one"},
+        {"type": "tool_result", "tool_use_id": "t", "content": "two"},
+        {"type": "tool_result", "content": "other"},
+        {"type": "tool_result", "content": "stray"},
+    ]
+    said = {"uuid": "m", "sender": "assistant", "content": blocks}
+    made = brought(of_alice, json.dumps([{"uuid": "c", "chat_messages": [said]}]).encode())
+    assert list_results(made) == (["one\n\ntwo", "other"], [])
+    assert made["losses"] == ["stray_result"]
