@@ -27,7 +27,7 @@ class SummaryCall:
     The `is_last` call writes the summary itself. It also gets the previous summary and, if it reads
     messages, the facts that an earlier attempt lost and the URLs that it invented. `max_chars`
     truncates each message. `room`: tokens the model may write in addition to the summary, for
-    reasoning.
+    reasoning. `cuts_tools`: `max_chars` applies to tool calls and results too.
     """
 
     from_seq: int = 0
@@ -36,6 +36,7 @@ class SummaryCall:
     texts: tuple[int, ...] = ()
     is_last: bool = False
     room: int = 0
+    cuts_tools: bool = False
 
 
 @dataclass(slots=True)
@@ -120,6 +121,7 @@ class SummarySources:
             previous=previous,
             values=self.values,
             max_chars_per_message=call.max_chars,
+            cuts_tools=call.cuts_tools,
             lost=record.lost if call.is_last else (),
             unknown=record.unknown if call.is_last else (),
             focus=self.focus,

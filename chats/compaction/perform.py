@@ -297,7 +297,8 @@ class Calls:
             texts.append(self.kept(text))
         for chunk in calls.chunks:
             first, last = chunk.messages[0].seq, chunk.messages[-1].seq
-            part = self.ask(self.cut(SummaryCall(first, last, max_chars=chunk.max_chars)))
+            call = SummaryCall(first, last, max_chars=chunk.max_chars, cuts_tools=True)
+            part = self.ask(self.cut(call))
             if not part.is_sound:
                 return part
             texts.append(self.kept(part.text))

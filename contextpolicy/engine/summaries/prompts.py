@@ -6,6 +6,7 @@ never in role `system`. Prompt texts are versioned, and a stored row contains it
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from contextpolicy.engine.history.tool_rules import get_result_limit
 from contextpolicy.engine.history.truncation import cut_text, cut_tool_result
@@ -23,6 +24,7 @@ from contextpolicy.engine.messages.messages import (
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.engine.messages.turn_groups import repair_tool_parts
 from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.summaries.message_cuts import cut_message_parts
 from contextpolicy.engine.text.claims import (
     ASSISTANT,
     USER,
@@ -186,17 +188,21 @@ def build_summary_request(
     version: str = SUMMARY_V1,
     cited: Sequence[Message] = (),
     unknown: Sequence[str] = (),
+    cuts_tools: bool = False,
 ) -> tuple[WireMessage, ...]:
     """Build the request for the summary that replaces `previous` and `messages`.
 
     Tool results are cut to the policy's rules, documents to `FILE_CHARACTERS`, and texts to
-    `max_chars_per_message` if it is given. `lost`: facts that a first attempt lost. `unknown`:
-    the URLs that it invented. `focus`: the topic that a person wants to keep. `cited`: the messages
-    that `previous` cites. They provide the authors and days of bullets without a label.
+    `max_chars_per_message` if it is given. `cuts_tools`: that limit applies to a whole message with
+    its tool calls and results; without it, to each text alone, as in requests up to 0.9. `lost`:
+    facts that a first attempt lost. `unknown`: the URLs that it invented. `focus`: the topic that a
+    person wants to keep. `cited`: the messages that `previous` cites. They provide the authors and
+    days of bullets without a label.
     """
     blocks = [_so_far(previous, version, cited)] if previous else []
     transcript = "\n".join(
-        _transcribe_message(message, values, max_chars_per_message, version) for message in messages
+        _transcribe_message(message, values, max_chars_per_message, version, cuts_tools=cuts_tools)
+        for message in messages
     )
     title = "The messages to fold in" if version == SUMMARY_V1 else "The messages to add"
     blocks.append(f"{title}:\n<transcript>\n{transcript}\n</transcript>")
@@ -313,7 +319,12 @@ def get_author_label(message: Message) -> str:
 
 
 def _transcribe_message(
-    message: Message, values: PolicyValues, max_chars: int | None, version: str
+    message: Message,
+    values: PolicyValues,
+    max_chars: int | None,
+    version: str,
+    *,
+    cuts_tools: bool = False,
 ) -> str:
     to = f' to="{_flat(", ".join(message.addressees))}"' if message.addressees else ""
     if version == SUMMARY_V1:
@@ -324,12 +335,21 @@ def _transcribe_message(
         author = f"{_flat(get_author_label(message))}{role}"
         at = f' day="{message.day}"' if message.day else ""
     head = f'<message number="{message.seq}" from="{author}"{to}{at}>'
-    return f"{head}\n{_lines(message, values, max_chars)}\n</message>"
+    lines = _lines(message, values, max_chars, cuts_tools=cuts_tools)
+    return f"{head}\n{lines}\n</message>"
 
 
-def _lines(message: Message, values: PolicyValues, max_chars: int | None) -> str:
+def _lines(
+    message: Message, values: PolicyValues, max_chars: int | None, *, cuts_tools: bool = False
+) -> str:
+    parts: Sequence[Part]
     parts, _ = repair_tool_parts(message.parts, role=message.role)
-    return "\n".join(filter(None, (_line(part, values, max_chars) for part in parts)))
+    note = ""
+    if cuts_tools and max_chars is not None:
+        parts, note = cut_message_parts(
+            parts, max_chars=max_chars, get_limit=partial(get_result_limit, values)
+        )
+    return "\n".join(filter(None, (*(_line(part, values, max_chars) for part in parts), note)))
 
 
 def _line(part: Part, values: PolicyValues, max_chars: int | None) -> str:

@@ -1,6 +1,7 @@
 """The fallback ladder after a failed attempt: the next rung as a new row, pause, window."""
 
 import hashlib
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -612,3 +613,25 @@ def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
     assert attempts()[-1][0] == "extractive"
     assert len(attempts()) == 4
     assert len(provider.requests) == asked
+
+
+def test_a_reply_with_large_tool_calls_is_summarised_by_the_model(
+    by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=3_000)
+    reply = Message.objects.filter(branch__chat=by_model, role="assistant").order_by("seq")[0]
+    call = {
+        "type": "tool_call",
+        "call_id": "c",
+        "name": "write_file",
+        "arguments": json.dumps({"text": "x " * 60_000}),
+    }
+    result = {"type": "tool_result", "call_id": "c", "name": "write_file", "content": "ok"}
+    Message.objects.filter(pk=reply.pk).update(
+        parts=[call, result, *reply.parts], token_count=30_000
+    )
+    provider = writes(*[script_summary()] * 12)
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert [rung for rung, _, _ in attempts()] == ["model"]
+    requests = [get_summary_prompt(request) for request in provider.requests]
+    assert any("[called write_file with {" in text for text in requests)
