@@ -2,7 +2,11 @@
 
 import pytest
 
-from contextpolicy.engine.text.language import detect_text_language, is_other_language
+from contextpolicy.engine.text.language import (
+    detect_text_language,
+    is_foreign_to_chat,
+    is_other_language,
+)
 
 TEXTS = {
     "en": "We decided that the train to Oslo is the best choice "
@@ -59,3 +63,38 @@ def test_inv_34_two_clear_languages_differ_and_nothing_else_does() -> None:
     assert not is_other_language(TEXTS["de"], TEXTS["de"])
     assert not is_other_language(TEXTS["de"], "ok")
     assert not is_other_language("ok", TEXTS["de"])
+
+
+ENGLISH_REPLY = (TEXTS["en"] + " ") * 12
+CONTRACT = "The tenant pays the rent for the flat and the owner of the house is to repair it. " * 90
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "ko", "de", "fr", "cyrillic", "el"])
+@pytest.mark.parametrize("cause", ["replies", "contract"])
+def test_the_language_of_the_user_is_a_language_of_the_chat(language: str, cause: str) -> None:
+    mine, replies = [TEXTS[language]] * 6, [ENGLISH_REPLY] * 6
+    if cause == "contract":
+        mine, replies = [CONTRACT, *[TEXTS[language]] * 3], [ENGLISH_REPLY] * 3
+    assert not is_foreign_to_chat(TEXTS[language] * 3, user_texts=mine, other_texts=replies)
+    assert not is_foreign_to_chat(TEXTS["en"], user_texts=mine, other_texts=replies)
+    other = "es" if language != "es" else "it"
+    assert is_foreign_to_chat(TEXTS[other], user_texts=mine, other_texts=replies)
+
+
+def test_a_language_with_a_fifth_of_the_messages_is_one_of_the_chat() -> None:
+    mine, replies = [TEXTS["en"]] * 3, [*[ENGLISH_REPLY] * 4, *[TEXTS["fr"] * 4] * 2]
+    assert not is_foreign_to_chat(TEXTS["fr"], user_texts=mine, other_texts=replies)
+    replies = [*[ENGLISH_REPLY] * 40, TEXTS["fr"] * 4]
+    assert is_foreign_to_chat(TEXTS["fr"], user_texts=mine, other_texts=replies)
+    assert not is_foreign_to_chat("ok", user_texts=mine, other_texts=replies)
+    assert not is_foreign_to_chat(TEXTS["fr"], user_texts=["ok"] * 900, other_texts=[])
+
+
+def test_messages_of_a_long_chat_are_read_up_to_its_end() -> None:
+    replies = [*[ENGLISH_REPLY] * 300, *[TEXTS["de"] * 5] * 300]
+    assert not is_foreign_to_chat(TEXTS["de"], user_texts=["ok"], other_texts=replies)
+
+
+def test_english_with_a_japanese_word_is_english() -> None:
+    assert detect_text_language(ENGLISH_REPLY + "ありがとうございます") == "en"
+    assert detect_text_language("このプロジェクトは Django と PostgreSQL を使います。" * 3) == "ja"

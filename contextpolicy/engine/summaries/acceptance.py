@@ -25,7 +25,7 @@ from contextpolicy.engine.summaries.summary_content import ContentFault, find_co
 from contextpolicy.engine.text.claims import strip_summary_labels
 from contextpolicy.engine.text.fact_scanner import KINDS, simplify_url
 from contextpolicy.engine.text.facts import compare_summary_facts, extract_facts
-from contextpolicy.engine.text.language import is_other_language
+from contextpolicy.engine.text.language import is_foreign_to_chat
 
 SHORTEST_SUMMARY = 20
 
@@ -65,7 +65,7 @@ def check_generated_summary(
     `tool_call`, `refusal`, `error_text`, `no_content` (nothing about the sources), `echo` (only
     copied instructions, or one bullet over and over), `missing_sections`,
     `role_headers`, `not_smaller` (than the sources and the previous summary), `too_long`
-    (over `summary_max_tokens`), `wrong_language` (clearly not the chat's language),
+    (over `summary_max_tokens`), `wrong_language` (clearly not a language of the chat),
     `unknown_url` (a URL that no source contains), `lost_facts` (of the policy's
     `pinned_kinds`).
     """
@@ -94,12 +94,20 @@ def check_generated_summary(
         "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
-        "wrong_language": is_other_language("\n".join(told), text),
+        "wrong_language": _is_foreign(text, sources),
         "unknown_url": bool(unknown),
         "lost_facts": bool(text) and bool(lost),
     }
     reasons = tuple(reason for reason, found in checks.items() if found)
     return Verdict(not reasons, reasons, lost, unknown)
+
+
+def _is_foreign(text: str, sources: Sequence[Message]) -> bool:
+    """Return True if a summary is in a language that neither its user nor its sources use."""
+    by_user: dict[bool, list[str]] = {True: [], False: []}
+    for message in sources:
+        by_user[message.role == "user"].append(extract_message_text(message))
+    return is_foreign_to_chat(text, user_texts=by_user[True], other_texts=by_user[False])
 
 
 def _find_fault(

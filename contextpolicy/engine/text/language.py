@@ -8,13 +8,22 @@ a guess.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 LONGEST_SAMPLE = 20_000
 FEWEST_LETTERS = 40
 FEWEST_WORDS = 4
 # Minimum share of one script in all letters, or of one language in all function words found.
 CLEAR_SHARE = 0.6
+# In characters: the beginning of a message that shows its language, and the number of messages.
+HEAD = 400
+MOST_HEADS = 100
+# Minimum share of a language in the messages of a chat that uses it.
+USED_SHARE = 0.2
+# Scripts whose characters are like words, and the letters that such a character counts as.
+_OF_WORDS = frozenset({"zh", "ja", "ko"})
+_WORD_WEIGHT = 3
 
 _SCRIPTS: Mapping[str, str] = {
     "CJK": "zh",
@@ -54,16 +63,11 @@ def detect_text_language(text: str) -> str:
     addresses and headings do not count, nor does text after `LONGEST_SAMPLE` characters.
     """
     plain = _NO_WORDS.sub(" ", text[:LONGEST_SAMPLE])
-    scripts = Counter(_script(letter) for letter in plain if letter.isalpha())
-    total = scripts.total()
-    if total == 0:
+    scripts = _weigh_scripts(plain)
+    if not scripts:
         return ""
-    if scripts["ja"] >= 0.1 * total:
-        return "ja"
-    name, letters = scripts.most_common(1)[0]
-    # A Chinese character counts like a word.
-    weight = 3 if name in ("zh", "ko") else 1
-    if letters < CLEAR_SHARE * total or letters * weight < FEWEST_LETTERS:
+    name, weight = scripts.most_common(1)[0]
+    if weight < CLEAR_SHARE * scripts.total() or weight < FEWEST_LETTERS:
         return ""
     return _by_little_words(plain) if name == "latin" else name
 
@@ -74,6 +78,46 @@ def is_other_language(text: str, other: str) -> bool:
     return bool(one and two) and one != two
 
 
+def is_foreign_to_chat(text: str, *, user_texts: Sequence[str], other_texts: Sequence[str]) -> bool:
+    """Return True if a text is clearly in a language that its chat does not use.
+
+    A chat uses the language of its user, that of all messages together, and each language with at
+    least `USED_SHARE` of them. The beginning of each message is read, so that one long document
+    does not decide. False if the language of the chat is unclear.
+    """
+    written = detect_text_language(text)
+    mine, others = _sample_heads(user_texts), _sample_heads(other_texts)
+    whole = detect_text_language("\n".join([*mine, *others]))
+    if not written or not whole or written == whole:
+        return False
+    short = (head for head in mine if len(head) < HEAD)
+    used = {detect_text_language("\n".join(mine)), detect_text_language("\n".join(short))}
+    weights: Counter[str] = Counter()
+    for head in (*mine, *others):
+        weights[detect_text_language(head)] += _weigh_scripts(head).total()
+    return written not in used and weights[written] < USED_SHARE * weights.total()
+
+
+def _sample_heads(texts: Sequence[str]) -> list[str]:
+    """Return the beginnings of the texts, at most `MOST_HEADS` of them, evenly distributed."""
+    step = -(-len(texts) // MOST_HEADS) or 1
+    return [text[:HEAD] for text in texts[::step]]
+
+
+def _weigh_scripts(plain: str) -> Counter[str]:
+    """Return the number of letters by script. A character that is like a word counts as three.
+
+    The Chinese characters of a text with kana are Japanese.
+    """
+    scripts = Counter(_script(letter) for letter in plain if letter.isalpha())
+    if scripts["ja"] >= 0.1 * (scripts["ja"] + scripts["zh"]) > 0:
+        scripts["ja"] += scripts.pop("zh", 0)
+    for name in _OF_WORDS & scripts.keys():
+        scripts[name] *= _WORD_WEIGHT
+    return +scripts
+
+
+@lru_cache(maxsize=4096)
 def _script(letter: str) -> str:
     name = unicodedata.name(letter, "").partition(" ")[0]
     return _SCRIPTS.get(name, name)
