@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+from chats.memory.search.relative_days import find_relative_dates, mask_matches
 
 Range = tuple[datetime, datetime]
 _MONTHS = "january february march april may june july august september october november december"
@@ -11,6 +13,23 @@ _MONTH = (
     "(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
+# The names of the months in other languages, as they are written after a day.
+_FOREIGN = """\
+januar februar märz april mai juni juli august september oktober november dezember
+janvier février mars avril mai juin juillet août septembre octobre novembre décembre
+enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre
+janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro
+januari februari maart april mei juni juli augustus september oktober november december
+января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+январе феврале марте апреле мае июне июле августе сентябре октябре ноябре декабре
+"""
+FOREIGN_MONTHS = {
+    name: number
+    for line in _FOREIGN.splitlines()
+    for number, name in enumerate(line.split(), start=1)
+}
+_OTHER = f"(?P<month>{'|'.join(sorted(FOREIGN_MONTHS, key=len, reverse=True))})"
 _DAY = "(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
 _YEAR = "(?P<year>(?:19|20)[0-9]{2})"
 # The first match at a position counts. A month's name alone must follow a preposition, because
@@ -27,6 +46,14 @@ _DATES = re.compile(
             "f": rf"\b{_DAY}(?: of)? {_MONTH}\b",
             "g": rf"\b{_MONTH} {_DAY}\b",
             "h": rf"\b(?:in|since|during|of|early|late|mid) {_MONTH}\b(?!,? [0-9])",
+            "j": rf"(?<![\d年])(?P<number>[01]?[0-9])月{_DAY}(?:日|号|號)",
+            "k": rf"\b{_DAY}\. ?(?P<number>[01]?[0-9])\. ?{_YEAR}\b",
+            "l": rf"\b{_DAY}\. ?(?P<number>[01]?[0-9])\.(?!\d)",
+            "m": rf"\b{_DAY}\.?(?: de)? {_OTHER}(?:,? (?:de |del )?{_YEAR})?\b",
+            "n": rf"\b{_OTHER}(?: de| del)? {_YEAR}\b",
+            "o": rf"\b(?:im|seit|anfang|ende|en|depuis|desde|nel|a|em|в) {_OTHER}\b",
+            "p": rf"\b(?P<first>[0-3]?[0-9])/(?P<second>[0-3]?[0-9])/{_YEAR}\b",
+            "q": rf"\b{_YEAR}/(?P<number>[01]?[0-9])/{_DAY}\b",
             "i": rf"\b(?:in|since|during|of) {_YEAR}\b",
         }.items()
     ),
@@ -41,7 +68,7 @@ _PHRASES = {
     "before_yesterday": (
         r"\b(?:(?:the )?day before yesterday|vorgestern|avant-hier|anteayer|antes de ayer|antier"
         r"|(?:l|dell|all)[’']altro ieri|anteontem"
-        r"|eergisteren|позавчера)\b|前天|一昨日|おととい|그저께|أول (?:من )?أمس(?!\w)"
+        r"|eergisteren|позавчера)\b|(?<!大)前天|一昨日|おととい|그저께|أول (?:من )?أمس(?!\w)"
     ),
     "yesterday": (
         r"(?<!before )\b(?:yesterday|gestern|[du][’']hier|hier (?:soir|matin|après-midi)"
@@ -88,7 +115,9 @@ def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
 
     `at` is aware; its time zone says when a day begins. A day of a clock change has 23 or 25 hours.
     """
-    found: list[Range] = []
+    relative = list(find_relative_dates(question, at=at))
+    found = [each.days for each in relative]
+    question = mask_matches(question, relative)
     for match in _DATES.finditer(question):
         parts = {name[2:]: text for name, text in match.groupdict().items() if text}
         found += expand_date_ranges(parts, at=at)
@@ -99,15 +128,27 @@ def parse_time_ranges(question: str, *, at: datetime) -> list[Range]:
 
 def mask_dates(question: str) -> str:
     """Return a question with its dates and phrases for past days replaced by spaces."""
+    at = datetime(2000, 1, 3, tzinfo=UTC)
+    question = mask_matches(question, list(find_relative_dates(question, at=at)))
     for pattern in (_DATES, _AGO):
-        question = pattern.sub(lambda run: " " * len(run[0]), question)
+        question = mask_matches(question, list(pattern.finditer(question)))
     return question
 
 
 def expand_date_ranges(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
-    """Yield the ranges of a date. A date without a year yields one for each of several years."""
-    month = int(parts["number"]) if "number" in parts else 0
-    month = month or MONTHS.get(parts.get("month", "").lower()[:3], 0)
+    """Yield the ranges of a date. A date without a year yields one for each of several years.
+
+    "03/05/2024" yields two: it is 3 May or 5 March.
+    """
+    if "first" in parts:
+        one, other, of_year = parts["first"], parts["second"], parts["year"]
+        yield from expand_date_ranges({"day": one, "number": other, "year": of_year}, at=at)
+        if one != other:
+            yield from expand_date_ranges({"day": other, "number": one, "year": of_year}, at=at)
+        return
+    name = parts.get("month", "").lower()
+    month = int(parts.get("number", 0)) or FOREIGN_MONTHS.get(name, 0)
+    month = month or MONTHS.get(name[:3], 0)
     day = int(parts.get("day", 0))
     years = [int(parts["year"])] if "year" in parts else range(at.year - YEARS, at.year + 1)
     for year in years:
