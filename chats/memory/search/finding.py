@@ -17,6 +17,7 @@ from chats.memory.search.addressed_names import (
 )
 from chats.memory.search.citing import Cited, score_cited_texts
 from chats.memory.search.fulltext import Within
+from chats.memory.search.grammar import select_topic_words
 from chats.memory.search.greetings import mask_greetings
 from chats.memory.search.meaning import TextLikeness
 from chats.memory.search.question import ParsedQuestion
@@ -28,7 +29,7 @@ from chats.memory.search.ranking import (
     rank_texts,
     select_best_texts,
 )
-from chats.memory.search.words import find_words, load_stop_words
+from chats.memory.search.words import find_words
 from chats.memory.search.words import list_search_stems as stems_of
 from chats.models import SearchCount
 from chats.models.search import SEQ_BITS
@@ -46,6 +47,9 @@ MOST_WITH_NEIGHBOURS = 60
 # Lower limits while a person types, because the question changes quickly.
 QUICKLY_COMPARED = 100
 QUICKLY_WITH_NEIGHBOURS = 20
+# With at least this many texts, a word in a larger share of them than `EVERYDAY` tells nothing.
+FEWEST_TEXTS = 50
+EVERYDAY = 0.2
 # A word in at most one of this many texts is specific enough alone.
 RARE = 100
 
@@ -102,6 +106,8 @@ class WordCounts:
 
     total: int
     words: Mapping[str, int]
+    # Stems of names that stand for a role, so that many texts have them.
+    names: frozenset[str] = frozenset()
 
     def share(self, word: str) -> float:
         """Return the share of texts that contain a word."""
@@ -113,7 +119,14 @@ class WordCounts:
             name.stem: names.texts_per_role + self.words.get(name.stem, 0)
             for name in names.by_role.values()
         }
-        return replace(self, words={**self.words, **more})
+        return replace(self, words={**self.words, **more}, names=frozenset(more))
+
+    def select_telling(self, stems: Collection[str]) -> set[str]:
+        """Return the stems that do not occur in many texts; all of them if there is no other."""
+        if self.total < FEWEST_TEXTS:
+            return set(stems)
+        telling = {stem for stem in stems if stem in self.names or self.share(stem) <= EVERYDAY}
+        return telling or set(stems)
 
     def is_rare(self, word: str) -> bool:
         """Return True if matching this word alone is sufficient."""
@@ -335,6 +348,7 @@ def is_above_floor(
     `telling`: the question's significant stems. Words of texts that cite it count too. A date in
     the question counts as one word. It is enough alone for a question without topic words.
     """
+    telling = counts.select_telling(telling)
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
     if found.is_in_days and asked.topics < FEWEST_TOPICS:
         return True
@@ -344,4 +358,5 @@ def is_above_floor(
 
 def extract_significant_stems(asked: ParsedQuestion) -> set[str]:
     """Return the significant stems of a question; empty for a greeting."""
-    return {word.stem for word in find_words(mask_greetings(asked.text))} - load_stop_words()
+    plain = mask_greetings(asked.text)
+    return {word.stem for word in select_topic_words(find_words(plain), plain)}

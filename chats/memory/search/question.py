@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from chats.memory.search.asking import is_question_or_request
 from chats.memory.search.days import Range, parse_time_ranges
-from chats.memory.search.grammar import count_topics
+from chats.memory.search.grammar import count_topics, select_topic_words
 from chats.memory.search.words import Word, find_words, load_stop_words
 
 # Maximum characters and significant words of a question.
@@ -87,7 +87,7 @@ def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> Parsed
     found = find_words(text)
     days = parse_time_ranges(text, at=at)
     asks_about_days = bool(days) and is_question_or_request(text)
-    kept, ignored = select_searched_words(select_significant_words(found), text)
+    kept, ignored = select_searched_words(select_significant_words(found, text), text)
     return ParsedQuestion(
         text=text,
         telling=kept,
@@ -195,10 +195,9 @@ def is_about_oneself(text: str) -> bool:
     return not words.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
 
-def select_significant_words(found: Sequence[Word]) -> Sequence[Word]:
-    """Return the significant words; all words if none is significant."""
-    telling = [word for word in found if word.stem not in load_stop_words()]
-    return telling or found
+def select_significant_words(found: Sequence[Word], text: str) -> Sequence[Word]:
+    """Return the significant words of a text; all words if none is significant."""
+    return select_topic_words(found, text) or found
 
 
 def list_word_pairs(found: Sequence[Word]) -> Iterator[tuple[str, str]]:

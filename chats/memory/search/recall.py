@@ -137,6 +137,15 @@ class Matches:
             self.shared_words(text), is_above_floor=self.is_above_floor(text)
         )
 
+    def strength_among_chats(self, text: FoundText) -> int:
+        """Return the strength of a text of any chat, as `strength` does.
+
+        Words that many of the owner's texts contain do not count, if the question has others.
+        """
+        telling = self.counts.select_telling(self.asked.telling)
+        words = self.asked.units([w for w in (*text.shared, *text.cited) if w in telling])
+        return calculate_match_strength(words, is_above_floor=self.is_above_floor(text))
+
     def weigh_stems(self) -> dict[str, float]:
         """Return the weight of each stem of the question; rare stems weigh more."""
         return {
@@ -233,7 +242,7 @@ def remove_speaker_names(owner_id: int, question: str) -> str:
     found = [word for word in find_words(question) if word.full]
     names = {strip_possessive(word, question) for word in found}
     within = Within(keys=[searchable_text.build_owner_key(owner_id)])
-    stems = list(dict.fromkeys(word.stem for word in select_significant_words(found)))[
+    stems = list(dict.fromkeys(word.stem for word in select_significant_words(found, question)))[
         :MOST_CHOOSING
     ]
     newest = {

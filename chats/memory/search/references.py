@@ -132,7 +132,10 @@ def choose_references(
         paths=paths,
         leave_out=frozenset(leave_out),
     )
-    strong = [text for text in matches.texts if matches.strength(text) >= values.reference_floor]
+    floor = values.reference_floor
+    # Almost every text of a chat can share its topic, so each word counts in a single chat.
+    measure = matches.strength if scope.kind == "chat" else matches.strength_among_chats
+    strong = [text for text in matches.texts if measure(text) >= floor]
     for row, text in iterate_visible_texts(chat.owner_id, strong, scope=scope, leave_out=leave_out):
         message = row.message
         if message is None or chosen.is_full(message) or not paths.contains(message):

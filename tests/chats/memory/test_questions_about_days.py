@@ -80,7 +80,7 @@ def test_a_day_and_one_shared_word_are_above_the_floor(
     alice: User, told: Told, now: datetime
 ) -> None:
     for number in range(120):
-        told(f"The heron of nest {number}.", days=9)
+        told(f"The {'stone' if number % 10 else 'heron'} of nest {number}.", days=9)
     told("Another heron came.", days=1)
     told("We bake bread.", days=1)
     question = "Which boat scared the heron yesterday?"
