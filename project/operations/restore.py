@@ -110,7 +110,7 @@ def iter_prepared(reader: ArchiveReader, keys: dict[str, str]) -> Iterator[Repla
     if connection.vendor == "sqlite":
         yield prepare_sqlite(reader)
     is_on_disk = reader.manifest.has_files and file_members.is_on_disk()
-    if is_on_disk and (files := prepare_files(reader)) is not None:
+    if is_on_disk and (files := prepare_stored_files(reader)) is not None:
         yield files
     if (checkpoint := prepare_checkpoint(reader)) is not None:
         yield checkpoint
@@ -276,7 +276,7 @@ def prepare_sqlite(reader: ArchiveReader) -> Replacement:
     return database
 
 
-def prepare_files(reader: ArchiveReader) -> Replacement | None:
+def prepare_stored_files(reader: ArchiveReader) -> Replacement | None:
     """Write the stored files of the backup next to the current ones.
 
     Returns None if neither exist. Raises OSError.

@@ -150,7 +150,7 @@ def test_a_failed_rename_puts_everything_back(
     assert read_folder(data) == before
 
 
-@pytest.mark.parametrize("step", ["prepare_sqlite", "prepare_files", "prepare_key"])
+@pytest.mark.parametrize("step", ["prepare_sqlite", "prepare_stored_files", "prepare_key"])
 def test_a_failed_preparation_changes_nothing(
     step: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
