@@ -22,6 +22,7 @@ from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.record import quotas
 from chats.turns.step_results import StepResult
 from contextpolicy.models import ModelSpec
 
@@ -82,8 +83,7 @@ def ask_background_model(
 def close_lost_calls(receipts: Collection[uuid.UUID | None], *, now: datetime) -> int:
     """Mark the open calls of dead workers as lost. Return the count."""
     made = [pk for pk in receipts if pk is not None]
-    still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
-    return still.update(outcome=Receipt.Outcome.LOST, finished_at=now)
+    return quotas.close_lost_receipts(Receipt.objects.filter(pk__in=made), now=now)
 
 
 async def run_background_call(

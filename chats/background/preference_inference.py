@@ -36,7 +36,7 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking, quotas
 from chats.turns import side_calls
-from chats.turns.call_receipts import WORKER, close_call
+from chats.turns.call_receipts import WORKER, close_call, count_ended_call
 from chats.turns.note_preferences import can_save_preferences
 from chats.turns.side_calls import SidePrompt
 from chats.turns.step_results import StepResult
@@ -127,6 +127,15 @@ def prepare_inference_call(
     if prompt is None:
         inference_queue.release_chat_reading(row, due_at=None, to=to)
         return None
+    meter = quotas.build_quota_meter(
+        owner_id=chat.owner_id,
+        values=choice.values,
+        prices=model.prices,
+        estimate=prompt.tokens,
+    )
+    if not quotas.is_quota_left(meter, now=now):
+        inference_queue.release_chat_reading(row, due_at=compute_next_day(now))
+        return None
     turn = said[-1].turn
     if turn is None:
         raise AssertionError(said[-1].pk)
@@ -156,12 +165,6 @@ def prepare_inference_call(
         },
     )
     ids = [message.pk for message in said]
-    meter = quotas.build_quota_meter(
-        owner_id=chat.owner_id,
-        values=choice.values,
-        prices=model.prices,
-        estimate=prompt.tokens,
-    )
     return ReadingCall(row, to, ids, receipt.pk, prompt.request, account, meter)
 
 
@@ -333,6 +336,8 @@ def finish_inference_call(
     try:
         chat = locking.lock_chat(call.reading.chat_id)
     except Chat.DoesNotExist:
+        # The receipt was erased with the chat.
+        count_ended_call(call.meter, ending=ending, now=now)
         return
     lease = inference_queue.READINGS.get_lease(call.reading)
     mine = lease.select_row().filter(receipt=call.receipt_id)

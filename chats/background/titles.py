@@ -24,7 +24,7 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking, quotas
 from chats.turns import side_calls
-from chats.turns.call_receipts import WORKER, close_call
+from chats.turns.call_receipts import WORKER, close_call, count_ended_call
 from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.side_calls import SidePrompt
 from chats.turns.step_results import StepResult
@@ -152,6 +152,14 @@ def prepare_title_call(
     booked = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call=Receipt.BESIDE)
     if prompt is None or booked.exists():
         return None
+    meter = quotas.build_quota_meter(
+        owner_id=branch.chat.owner_id,
+        values=choice.values,
+        prices=model.prices,
+        estimate=prompt.tokens,
+    )
+    if not quotas.is_quota_left(meter, now=now):
+        return None
     receipt = side_calls.create_side_receipt(
         prompt, turn=turn, step=Receipt.AFTERWARDS, effective=choice.effective, now=now
     )
@@ -176,12 +184,7 @@ def prepare_title_call(
         receipt.pk,
         prompt.request,
         account,
-        quotas.build_quota_meter(
-            owner_id=branch.chat.owner_id,
-            values=choice.values,
-            prices=model.prices,
-            estimate=prompt.tokens,
-        ),
+        meter,
     )
 
 
@@ -275,6 +278,8 @@ def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: d
     try:
         chat = locking.lock_chat(call.chat_id)
     except Chat.DoesNotExist:
+        # The receipt was erased with the chat.
+        count_ended_call(call.meter, ending=ending, now=now)
         return
     close_call(receipt_id=call.receipt_id, ending=replace(ending, meter=call.meter), now=now)
     is_erased = Receipt.objects.filter(pk=call.receipt_id, erased_at__isnull=False).exists()
@@ -302,4 +307,4 @@ def sweep_title_calls(*, now: datetime) -> int:
         outcome=Receipt.Outcome.OPEN,
         created_at__lt=Now() - timedelta(seconds=settings.LEASE_SECONDS),
     )
-    return rows.update(outcome=Receipt.Outcome.LOST, finished_at=now)
+    return quotas.close_lost_receipts(rows, now=now)

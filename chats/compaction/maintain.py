@@ -176,7 +176,7 @@ def run_summary_attempt(
             performed = perform_compaction(
                 claimed,
                 counter=counter,
-                renew=partial(publish.renew_claim, claimed),
+                renew=partial(publish.renew_claim, claimed, clock),
                 count=partial(publish.count_summary_call, claimed, clock),
             )
             failpoint("after_summary")

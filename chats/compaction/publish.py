@@ -161,12 +161,24 @@ def renew_all(tokens: dict[uuid.UUID, str]) -> None:
 
 
 @transaction.atomic
-def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
-    """Record a call before it is made, and extend the claim. Raises `LeaseLost`.
+def renew_claim(
+    claimed: Claimed, clock: Callable[[], datetime], prompt: str, record: CallRecord
+) -> None:
+    """Record a call before it is made, and extend the claim.
+
+    Raises `LeaseLost`, and `quotas.QuotaExceeded` if the chat's owner has no tokens left.
 
     `record`: the parts of this request and all earlier ones. Only the process with the claim
     records calls, so the row stays complete whichever process ends the attempt.
     """
+    if claimed.summariser:
+        quotas.check_policy_quota(
+            owner_id=claimed.row.branch.chat.owner_id,
+            values=claimed.values,
+            prices=claimed.summariser.prices,
+            now=clock(),
+            own=claimed.row,
+        )
     calls = claimed.lease.select_row().values_list("calls", flat=True).first() or []
     booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]
     claimed.lease.renew(calls=booked, made_of=record.as_stored())

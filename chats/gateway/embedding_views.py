@@ -16,6 +16,7 @@ from chats.gateway.passthrough.provider_call import DirectCall
 from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import request_embeddings
+from contextpolicy.engine.messages.tokens import TokenCounter
 
 # Limits of OpenAI's API.
 MOST_INPUTS = 2048
@@ -37,7 +38,12 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     call = provider_call.begin_direct_call(
         key=key,
         model=model,
-        values=values,
+        meter=provider_call.build_call_meter(
+            key,
+            model=model,
+            values=values,
+            count=lambda counter: count_input_tokens(sent["input"], counter=counter),
+        ),
         kind=PassedOn.Kind.EMBEDDINGS,
         why=PassedOn.Why.KIND,
     )
@@ -95,6 +101,15 @@ def check_embedding_request(sent: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"dimensions must be at most {MOST_DIMENSIONS:,}.", param="dimensions")
     if sent.get("encoding_format") not in FORMATS:
         raise InvalidRequest("encoding_format must be float or base64.", param="encoding_format")
+
+
+def count_input_tokens(value: Any, *, counter: TokenCounter) -> int:
+    """Return the tokens of a valid input: texts, tokens, or lists of tokens."""
+    if isinstance(value, str):
+        return counter.count(value)
+    if isinstance(value, list):
+        return sum(count_input_tokens(entry, counter=counter) for entry in value)
+    return 1
 
 
 def is_input(said: Any) -> bool:

@@ -131,6 +131,8 @@ class PassedOn(Stored):
     error_code = models.CharField(max_length=60, blank=True, default="")
     # {"input": tokens, "output": …, "cached": …} as the provider reported. Empty: not reported.
     usage = models.JSONField(default=dict, blank=True)
+    # The prompt in local tokens, stored only under a policy with quotas.
+    prompt_tokens = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 

@@ -17,6 +17,7 @@ from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn, SkippedRow
 from chats.record import quotas
 from contextpolicy import ledger
+from contextpolicy.engine.policy.costs import Prices
 from contextpolicy.models import ModelSpec
 
 # Added to the longest duration of a call: after that, the process that made the call must have
@@ -25,8 +26,8 @@ GRACE = timedelta(minutes=1)
 TRIED = "summary.tried"
 # The token counts in the ledger event.
 USAGE_FIELDS = ("input", "output", "cached", "written")
-# The outcomes of calls that the provider answered.
-ANSWERED = ("ok", "stopped")
+# The outcomes of calls that the provider answered, or may have answered.
+ANSWERED = ("ok", "stopped", "lost")
 
 
 class TooManyPassthroughRequests(Refusal):
@@ -93,34 +94,49 @@ def start_passthrough(
             why=why,
             model_slug=model.slug,
             model_name=model.name,
+            prompt_tokens=meter.estimate if meter else None,
             created_at=now,
         )
 
 
-def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
-    """Store a trial summary before its call. Raises `TrialUnderWay` if one is running."""
+def start_summary_trial(
+    *, owner: User, model: ModelSpec, now: datetime, meter: quotas.QuotaMeter | None = None
+) -> PassedOn:
+    """Store a trial summary before its call.
+
+    Raises `TrialUnderWay` if one is running, and `quotas.QuotaExceeded`.
+    """
     kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
     with transaction.atomic():
         # Serialises concurrent requests of the user.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
         if open_row.filter(kind=kind, created_at__gt=now - get_longest_call()).exists():
             raise TrialUnderWay
+        if meter:
+            quotas.check_usage_quota(meter, now=now)
         return PassedOn.objects.create(
             owner=owner,
             kind=kind,
             why=PassedOn.Why.PREVIEW,
             model_slug=model.slug,
             model_name=model.name,
+            prompt_tokens=meter.estimate if meter else None,
             created_at=now,
         )
 
 
 def finish_passthrough(
-    row: PassedOn, ended: Ended, *, now: datetime, meter: quotas.QuotaMeter | None = None
+    row: PassedOn,
+    ended: Ended,
+    *,
+    now: datetime,
+    meter: quotas.QuotaMeter | None = None,
+    received: int = 0,
 ) -> None:
     """Store the end of a call, at most once, and record it in the ledger.
 
-    `meter`: how the call counts towards the quotas of the key's owner.
+    `meter`: how the call counts towards the quotas of the key's owner. `received`: local tokens of
+    the reply, if the provider reported none.
     """
     with transaction.atomic():
         changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
@@ -133,7 +149,9 @@ def finish_passthrough(
             return
         if meter:
             is_answered = ended.outcome in ANSWERED
-            quotas.add_usage(meter, usage=ended.usage, is_answered=is_answered, now=now)
+            quotas.add_usage(
+                meter, usage=ended.usage, is_answered=is_answered, received=received, now=now
+            )
         data = {
             "model": row.model_slug,
             "outcome": ended.outcome,
@@ -154,12 +172,21 @@ def sweep_passthrough(*, now: datetime) -> int:
     lost = list(rows.order_by("pk")[:100])
     for row in lost:
         try:
-            finish_passthrough(row, Ended("lost", {}), now=now)
+            finish_passthrough(row, Ended("lost", {}), now=now, meter=build_lost_meter(row))
         except Exception as error:
             if databases.is_retryable_error(error):
                 raise
             SkippedRow.note(job="passed-on requests", row=str(row.pk), error=error, now=now)
     return len(lost)
+
+
+def build_lost_meter(row: PassedOn) -> quotas.QuotaMeter | None:
+    """Return the meter of a call whose process has died. None if no quota applied to it."""
+    if row.prompt_tokens is None:
+        return None
+    model = ModelSpec.objects.filter(slug=row.model_slug).first()
+    prices = model.prices if model else Prices()
+    return quotas.QuotaMeter(row.owner_id, quotas.Quotas(), prices, row.prompt_tokens)
 
 
 def get_longest_call() -> timedelta:

@@ -26,7 +26,7 @@ from chats.models import Chat
 from chats.prompt import model_choice, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, ProviderRequest
-from chats.record import passthrough_requests
+from chats.record import passthrough_requests, quotas
 from chats.simulation.estimates import find_summary_writer
 from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.policy.costs import Money, compute_call_cost, parse_reported_usage
@@ -125,14 +125,24 @@ def run_trial(
     """Call the summariser once, for the owner of the chat. Call outside transactions.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, `TrialUnderWay`,
-    `TrialFailed`, and the errors of `model_choice.choose_chat_model` and
+    `TrialFailed`, `quotas.QuotaExceeded`, and the errors of `model_choice.choose_chat_model` and
     `model_choice.get_model_account`.
     """
     if chat.owner_id != user.pk:
         raise NotFound
     ready = prepare_trial(chat, proposal=proposal)
     account = model_choice.get_model_account(ready.model)
-    row = passthrough_requests.start_summary_trial(owner=user, model=ready.model, now=clock())
+    # The limits of the policy in force apply, not those of the proposal.
+    in_force = model_choice.choose_chat_model(chat=chat)
+    meter = quotas.build_quota_meter(
+        owner_id=user.pk,
+        values=in_force.values,
+        prices=ready.model.prices,
+        estimate=count_request_tokens(ready.request.messages, counter=O200kCounter()),
+    )
+    row = passthrough_requests.start_summary_trial(
+        owner=user, model=ready.model, now=clock(), meter=meter
+    )
     begun = time.monotonic()
     ended = passthrough_requests.Ended("lost", {})
     try:
@@ -143,7 +153,7 @@ def run_trial(
         ended = passthrough_requests.Ended("failed", {}, error.code)
         raise TrialFailed(reason=error.full) from error
     finally:
-        passthrough_requests.finish_passthrough(row, ended, now=clock())
+        passthrough_requests.finish_passthrough(row, ended, now=clock(), meter=meter)
     return check_trial_summary(ready, written, seconds=time.monotonic() - begun)
 
 

@@ -6,10 +6,11 @@ from typing import cast
 
 from django.db import transaction
 
-from chats.models import Branch, Chat, PromptText, Receipt, Turn
+from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import person, turn_question
 from chats.prompt.built_prompt import Prompt, SentAboutPerson
-from chats.record import quotas, receipts, zones
+from chats.prompt.tokenizer import O200kCounter
+from chats.record import messages, quotas, receipts, zones
 from chats.turns import statements
 from chats.turns.lease import (
     Lease,
@@ -17,6 +18,7 @@ from chats.turns.lease import (
 )
 from chats.turns.step_results import StepResult
 from contextpolicy import ledger
+from contextpolicy.engine.policy.costs import parse_reported_usage
 from speed import prepared
 
 WORKER = "worker"
@@ -49,9 +51,10 @@ def create_receipt(
         turn.branch.chat.has_cut_files = True
     if prompt.about:
         check_texts_about_person(prompt.about, turn=turn)
-    if prompt.meter:
+    # A reply that has begun is completed.
+    if prompt.meter and turn.step == 1 and call == 1:
         statements.PERSON_LOCK.hold(owner=prompt.meter.owner_id)
-        quotas.check_usage_quota(prompt.meter, now=now, turn=turn)
+        quotas.check_usage_quota(prompt.meter, now=now, own=turn)
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
@@ -135,6 +138,27 @@ def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> N
         "finished_at": now,
     }
     closed = statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
-    if closed and ending.meter:
-        is_answered = ending.outcome != Receipt.Outcome.FAILED
-        quotas.add_usage(ending.meter, usage=ending.usage, is_answered=is_answered, now=now)
+    if closed:
+        count_ended_call(ending.meter, ending=ending, now=now)
+
+
+def count_ended_call(meter: quotas.QuotaMeter | None, *, ending: StepResult, now: datetime) -> None:
+    """Count an ended call towards the quotas of its user. Does nothing without a meter."""
+    if meter:
+        quotas.add_usage(
+            meter,
+            usage=ending.usage,
+            is_answered=ending.outcome != Receipt.Outcome.FAILED,
+            received=count_received_tokens(ending),
+            now=now,
+        )
+
+
+def count_received_tokens(ending: StepResult) -> int:
+    """Return the local tokens of a reply; 0 if the provider reported its usage."""
+    if not ending.parts or parse_reported_usage(ending.usage) is not None:
+        return 0
+    counted = messages.count_parts_tokens(
+        ending.parts, role=Message.Role.ASSISTANT, counter=O200kCounter()
+    )
+    return counted.tokens

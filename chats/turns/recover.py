@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import databases, leases, queue, shared_figures
 from chats.ground.sentences import Sentence
 from chats.models import Chat, Message, Receipt, SkippedRow, Turn
-from chats.record import locking
+from chats.record import locking, quotas
 from chats.turns import reply_steps, rounds, statements, tool_steps
 from chats.turns.events import describe_reply, record_attempt_end
 from chats.turns.lease import RELEASED
@@ -70,9 +70,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         changes["client"] = {}
     if not mine.update(losses=losses, **changes, **RELEASED):
         return 0
-    Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).update(
-        outcome=Receipt.Outcome.LOST, finished_at=now
-    )
+    quotas.close_lost_receipts(Receipt.objects.filter(turn=turn), now=now)
     transaction.on_commit(shared_figures.count_lease_loss)
     requeued = changes["status"] == Turn.Status.QUEUED
     reply = None

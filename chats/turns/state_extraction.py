@@ -74,8 +74,15 @@ def begin_extraction(
 
     If there are none, or no model is available, write and return the turn's tail instead. Safe to
     repeat after a commit with unknown outcome: a call that is already recorded is reused. Raises
-    `LeaseLost`.
+    `LeaseLost` and `quotas.QuotaExceeded`.
     """
+    quotas.check_policy_quota(
+        owner_id=turn.branch.chat.owner_id,
+        values=choice.values,
+        prices=choice.model.prices,
+        now=now,
+        own=turn,
+    )
     update_held_turn(lease, effective_policy=choice.effective)
     branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))
     base = states.find_newest_state(branch)

@@ -19,7 +19,7 @@ from chats.prompt import calibration
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers import stored_options
-from chats.record import locking, messages, reply_logprobs
+from chats.record import locking, messages, quotas, reply_logprobs
 from chats.turns import (
     breaker,
     lanes,
@@ -157,9 +157,8 @@ def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime
     # A first attempt has no stored steps before its first step.
     own = count_stored_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
-        Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
-            attempt=turn.attempt
-        ).update(outcome=Receipt.Outcome.LOST, finished_at=now)
+        earlier = Receipt.objects.filter(turn=turn).exclude(attempt=turn.attempt)
+        quotas.close_lost_receipts(earlier, now=now)
     update_held_turn(
         lease,
         step=own + 1,

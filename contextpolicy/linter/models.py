@@ -57,6 +57,9 @@ def _costs_that_do_not_count(
     """Warn about models whose calls a limit on the cost does not count."""
     if values.cost_per_month is None:
         return
+    if values.summarization_model:
+        summariser = ModelSpec.objects.filter(slug=values.summarization_model)
+        models = [*models, *summariser.exclude(pk__in=[model.pk for model in models])]
     free = [model for model in models if model.input_price is None or model.output_price is None]
     if free:
         yield PolicyWarning(

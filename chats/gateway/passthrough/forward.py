@@ -39,6 +39,7 @@ from contextpolicy.engine.messages.messages import (
     convert_parts_to_wires,
     serialize_parts,
 )
+from contextpolicy.engine.messages.tokens import count_wire_tokens
 from contextpolicy.models import ModelSpec
 
 # Seconds between an idle stream's checks of its API key and of the shutdown of the process.
@@ -75,14 +76,20 @@ def build_passthrough_response(
     `TooManyPassthroughRequests` and `quotas.QuotaExceeded`.
     """
     model = way.choice.model
+    passed = build_passthrough_request(sent, asked=asked, model=model)
+    meter = provider_call.build_call_meter(
+        sent.api_key,
+        model=model,
+        values=way.choice.values,
+        count=lambda counter: sum(count_wire_tokens(wire, counter) for wire in passed.messages),
+    )
     with transaction.atomic():
         calls = [
             provider_call.begin_direct_call(
-                key=sent.api_key, model=model, values=way.choice.values, kind=kind, why=way.why
+                key=sent.api_key, model=model, meter=meter, kind=kind, why=way.why
             )
             for _ in range(asked.count)
         ]
-    passed = build_passthrough_request(sent, asked=asked, model=model)
     bodies = [
         partial(
             provider_call.stream_direct_call,
@@ -221,12 +228,20 @@ async def stream_passthrough_reply(
             held.headers["X-Context-Logprobs"] = "partial"
         held.headers |= build_usage_header(reply)
     except (ProviderError, Refusal) as error:
-        call.usage.update(collector.usage)
+        note_received(call, collector)
         yield voice.break_off(await call.fail(error), held)
         return
-    call.usage.update(collector.usage)
+    finally:
+        # Also if the client disconnects.
+        note_received(call, collector)
     await call.end("ok")
     yield voice.end(reply)
+
+
+def note_received(call: DirectCall, collector: ReplyCollector) -> None:
+    """Note the usage and the text that the provider sent so far."""
+    call.usage.update(collector.usage)
+    call.received = f"{collector.text}{collector.reasoning}"
 
 
 async def is_ping_due(watch: Watch) -> bool:

@@ -7,7 +7,7 @@ earlier failure gets its own HTTP status. If the client disconnects, the provide
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from django.conf import settings
@@ -21,11 +21,14 @@ from chats.gateway.wire import TurnFailed
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
 from chats.prompt import model_choice
+from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.registry import ProviderAccountValue
 from chats.record import passthrough_requests, quotas
 from chats.record.passthrough_requests import Ended
 from chats.turns import breaker
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.costs import parse_reported_usage
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
@@ -41,6 +44,8 @@ class DirectCall:
     account: ProviderAccountValue
     meter: quotas.QuotaMeter | None = None
     usage: dict[str, int] = field(default_factory=dict)
+    # The text and reasoning that the provider sent.
+    received: str = ""
     is_over: bool = False
 
     async def end(self, outcome: str, *, error_code: str = "") -> None:
@@ -68,27 +73,46 @@ Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 
 
 def begin_direct_call(
-    *, key: ApiKey, model: ModelSpec, values: PolicyValues, kind: str, why: str
+    *, key: ApiKey, model: ModelSpec, meter: quotas.QuotaMeter | None, kind: str, why: str
 ) -> DirectCall:
-    """Store the start of a pass-through call under a policy with `values`.
+    """Store the start of a pass-through call. `meter`: see `build_call_meter`.
 
     Raises `ModelUnavailable`, `SecretUnreadable`, `TooManyPassthroughRequests` and
     `quotas.QuotaExceeded`.
     """
     to_embed = kind == PassedOn.Kind.EMBEDDINGS
     account = model_choice.get_model_account(model, to_embed=to_embed)
-    meter = quotas.build_quota_meter(owner_id=key.owner_id, values=values, prices=model.prices)
     row = passthrough_requests.start_passthrough(
         key=key, model=model, kind=kind, why=why, now=timezone.now(), meter=meter
     )
     return DirectCall(row, model, account, meter)
 
 
+def build_call_meter(
+    key: ApiKey,
+    *,
+    model: ModelSpec,
+    values: PolicyValues,
+    count: Callable[[TokenCounter], int],
+) -> quotas.QuotaMeter | None:
+    """Return how a call counts towards the quotas of the key's owner.
+
+    None if the policy with `values` has no quotas. Otherwise `count` is called for the local tokens
+    of the prompt.
+    """
+    meter = quotas.build_quota_meter(owner_id=key.owner_id, values=values, prices=model.prices)
+    return None if meter is None else replace(meter, estimate=count(O200kCounter()))
+
+
 def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call. If the provider rejected the API key, pause its account."""
     now = timezone.now()
+    is_counted = call.meter and parse_reported_usage(ended.usage) is None
+    received = O200kCounter().count(call.received) if is_counted else 0
     with transaction.atomic():
-        passthrough_requests.finish_passthrough(call.row, ended, now=now, meter=call.meter)
+        passthrough_requests.finish_passthrough(
+            call.row, ended, now=now, meter=call.meter, received=received
+        )
         breaker.trip_breaker(model=call.model, code=ended.error_code, now=now)
 
 

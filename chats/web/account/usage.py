@@ -84,8 +84,9 @@ def usage_page(request: PersonRequest) -> HttpResponse:
         "quotas": overview.quotas,
         "totals": {
             name: sum(getattr(row, name) for row in overview.rows)
-            for name in ("calls", "input", "output", "summaries", "summary_tokens", "unreported")
+            for name in ("calls", "input", "output", "summaries", "summary_tokens")
         },
+        "unreported": sum(row.unreported + row.summaries_unreported for row in overview.rows),
     }
     return render(request, "usage.html", context)
 

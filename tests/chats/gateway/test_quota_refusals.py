@@ -1,8 +1,11 @@
 """Quotas in the gateway: 402 for chats, pass-through requests and embeddings."""
 
+import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -68,6 +71,36 @@ def test_pass_through_requests_count_and_are_refused(
     refused = program.close(program.open(body, **POLICY_OFF))
     assert (refused.status, refused.json["error"]["code"]) == (402, "quota_exceeded")
     assert (PassedOn.objects.count(), Chat.objects.count()) == (1, 0)
+
+
+def test_a_pass_through_reply_counts_if_its_client_leaves(
+    program: GatewayClient, model: ScriptModel
+) -> None:
+    async def think(_worker: Any) -> None:
+        await asyncio.sleep(60)
+
+    model(TextDelta("one two three"), think, Finished("stop"))
+    body = {"model": "demo", "messages": [user("Hi")], "stream": True}
+    response = program.open(body, **POLICY_OFF)
+    leave_early(response)
+    row = PassedOn.objects.get()
+    assert row.outcome == "stopped"
+    assert row.prompt_tokens
+    assert QuotaUsage.objects.get().tokens > row.prompt_tokens
+
+
+def leave_early(response: Any) -> None:
+    """Read the beginning of a stream, then close the connection."""
+
+    async def leave() -> None:
+        pieces = response.streaming_content
+        assert b"one" in await anext(pieces)
+        reading = asyncio.create_task(anext(pieces))
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    async_to_sync(leave)()
 
 
 def use_up_rest() -> None:

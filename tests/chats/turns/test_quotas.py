@@ -150,7 +150,7 @@ def test_usage_survives_the_erasure_of_the_chat_and_belongs_to_the_user(
     assert [state.used for state in load_quota_states(user=bob, now=now)] == [0]
 
 
-def test_every_step_is_counted_and_a_step_over_the_limit_is_not_called(
+def test_every_step_is_counted_and_a_reply_that_has_begun_is_completed(
     set_quota: SetQuota, chat: Chat, alice: User, now: datetime
 ) -> None:
     set_quota(tokens_per_day=100)
@@ -162,9 +162,9 @@ def test_every_step_is_counted_and_a_step_over_the_limit_is_not_called(
         [*call, UsageReport(90, 20, 0, 0), Finished("tool_calls")],
         say_with_usage(100, 20),
     )
-    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "quota_exceeded")
-    assert len(worker.scripted.requests) == 1
-    assert read_usage() == [(110, "", NOTHING)]
+    assert turn.status == Turn.Status.COMPLETED
+    assert len(worker.scripted.requests) == 2
+    assert read_usage() == [(230, "", NOTHING)]
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,10 @@ def test_calls_without_reported_usage(
     script: list[Any], counts_prompt: bool, set_quota: SetQuota, ask: Callable[..., Turn]
 ) -> None:
     set_quota(tokens_per_day=1_000_000)
-    ask(script)
+    turn = ask(script)
+    reply = turn.reply.token_count or 0 if turn.reply else 0
     prompt = Receipt.objects.get().prompt_tokens
-    assert [tokens for tokens, _, _ in read_usage()] == ([prompt] if counts_prompt else [])
+    assert [tokens for tokens, _, _ in read_usage()] == ([prompt + reply] if counts_prompt else [])
 
 
 def test_a_call_in_progress_counts_as_its_prompt(
@@ -199,7 +200,7 @@ def test_a_call_in_progress_counts_as_its_prompt(
     with pytest.raises(quotas.QuotaExceeded):
         quotas.check_usage_quota(meter, now=now)
     # The turn itself can continue.
-    quotas.check_usage_quota(meter, now=now, turn=turn)
+    quotas.check_usage_quota(meter, now=now, own=turn)
 
 
 def resolve_digest(chat: Chat) -> str:
@@ -231,6 +232,56 @@ def begin(key: ApiKey, model: ModelSpec, meter: quotas.QuotaMeter) -> PassedOn:
     return passthrough_requests.start_passthrough(
         key=key, model=model, kind="chat.completions", why="key", now=timezone.now(), meter=meter
     )
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [
+        ({"input_price": "2", "output_price": "10"}, "0.0120"),
+        ({"input_price": "2", "output_price": "10", "cached_price": "1"}, "0.0110"),
+        ({"input_price": None, "output_price": "10"}, "0.0100"),
+    ],
+)
+def test_tokens_without_a_price_of_their_own(
+    prices: dict[str, str], cost: str, set_quota: SetQuota, ask: Callable[..., Turn]
+) -> None:
+    set_quota(cost_per_month=100)
+    ModelSpec.objects.update(currency="EUR", **prices)
+    ask([TextDelta("Noted."), UsageReport(1_000, 1_000, 1_000, 0), Finished("stop")])
+    assert read_usage() == [(2_000, "EUR", Decimal(cost))]
+
+
+def test_a_reply_that_breaks_off_without_usage_counts_with_its_text(
+    set_quota: SetQuota, ask: Callable[..., Turn]
+) -> None:
+    set_quota(tokens_per_day=1_000_000)
+    turn = ask([TextDelta("one two three four five six"), ProviderError("provider_timeout")])
+    assert turn.status == Turn.Status.FAILED
+    assert turn.reply
+    assert turn.reply.token_count
+    assert read_usage()[0][0] == Receipt.objects.get().prompt_tokens + turn.reply.token_count
+
+
+def test_a_turn_that_was_accepted_before_is_refused_at_its_first_call(
+    set_quota: SetQuota, chat: Chat, alice: User, now: datetime
+) -> None:
+    set_quota(tokens_per_day=100)
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
+    QuotaUsage.objects.create(owner=alice, day=now.astimezone(UTC).date(), tokens=100)
+    worker = work_at(turn, now, say_with_usage(1, 1))
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "quota_exceeded")
+    assert worker.scripted.requests == []
+
+
+def test_the_call_of_a_lost_worker_counts_as_its_prompt(
+    set_quota: SetQuota, ask: Callable[..., Turn], now: datetime
+) -> None:
+    set_quota(tokens_per_day=1_000_000)
+    turn = ask(say_with_usage(10, 5))
+    Receipt.objects.update(outcome=Receipt.Outcome.OPEN, usage={})
+    for _ in range(2):
+        quotas.close_lost_receipts(Receipt.objects.filter(turn=turn), now=now)
+    assert read_usage()[0][0] == 15 + Receipt.objects.get().prompt_tokens
 
 
 def test_old_rows_are_deleted(alice: User, now: datetime) -> None:

@@ -184,7 +184,7 @@ class LimitFields:
         help_text=gettext_noop(
             "Refuses new messages once a user’s model calls have used this many tokens since "
             "midnight UTC. Prompts, replies and summaries count, in all chats and for all API keys "
-            "of the user. A reply that reaches the limit is completed."
+            "of the user. A reply that has begun is completed."
         ),
         combine="min",
         largest=LARGEST_QUOTA,
