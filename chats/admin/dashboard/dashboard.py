@@ -83,7 +83,9 @@ class DashboardAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         now = timezone.now()
         form = RangeForm({"days": USUAL_DAYS, "by": "day", **request.GET.dict()})
-        asked = form.cleaned_data if form.is_valid() else {}
+        # An invalid filter has no effect and an error below it; the others apply.
+        form.is_valid()
+        asked = form.cleaned_data
         wanted = build_dashboard_range(asked, today=now.date())
         by = asked.get("by") or "day"
         groups, whole = dashboard.sum_daily_counts(wanted, by=by)

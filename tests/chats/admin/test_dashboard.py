@@ -290,3 +290,10 @@ class TestOverREST:
         address = re.search(r'href="(/admin/contextpolicy/contextpolicy/\d+/change/)', found)
         assert address
         assert "Compaction savings" in governor.get(address[1]).content.decode()
+
+
+def test_an_invalid_filter_leaves_the_others(governor: Client, counted: Chat) -> None:
+    page = governor.get(f"{DASHBOARD}?days=7&by=model&policy=no-such")
+    assert page.context["by_title"] == "By model"
+    assert page.context["days"] == "7"
+    assert 'data-field="policy"' in page.content.decode()
