@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -301,6 +302,16 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     readonly_fields = ("is_role", "role_permissions", "members")
     ordering = ("name",)
 
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Count the members of all groups of the page with one query."""
+        page = super().get_changelist_instance(request)
+        groups = [group.pk for group in page.result_list]
+        rows = Group.objects.filter(pk__in=groups).annotate(members=Count("user"))
+        counts = dict(rows.values_list("pk", "members"))
+        for group in page.result_list:
+            group.member_count = counts.get(group.pk, 0)
+        return page
+
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return False for a role, because its permissions depend on its name."""
         return not _is_role(obj) and super().has_change_permission(request, obj)
@@ -334,6 +345,9 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Members"))
     def members(self, group: Group) -> int:
+        counted: int | None = getattr(group, "member_count", None)
+        if counted is not None:
+            return counted
         return group.user_set.count() if group.pk else 0
 
 

@@ -110,6 +110,11 @@ class ToolServerAdmin(FreshSignInAdmin):
     )
     readonly_fields = ("stored_credential", "reading")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ToolServer]:
+        """Load the tools of all servers of a page with one query."""
+        rows: QuerySet[ToolServer] = super().get_queryset(request)
+        return rows.prefetch_related("tools")
+
     def get_readonly_fields(
         self, request: HttpRequest, obj: ToolServer | None = None
     ) -> tuple[str, ...]:

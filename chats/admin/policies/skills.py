@@ -1,9 +1,12 @@
 """The admin page of skills."""
 
+import uuid
+from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth.models import Group
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, QueryDict
@@ -250,6 +253,14 @@ class SkillAdmin(DomainAdmin):
         rows: QuerySet[Skill] = super().get_queryset(request)
         return rows.filter(Q(team_id=None) | Q(team_id__in=shared)).select_related("group")
 
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Load the names of the teams once for all rows of the page."""
+        page = super().get_changelist_instance(request)
+        names = load_team_names(page.result_list)
+        for skill in page.result_list:
+            skill.team_names = names
+        return page
+
     def get_readonly_fields(
         self, request: HttpRequest, obj: Skill | None = None
     ) -> tuple[str, ...]:
@@ -285,8 +296,9 @@ class SkillAdmin(DomainAdmin):
         if skill.group is not None:
             return gettext("Group {name}").format(name=skill.group.name)
         if skill.team_id is not None:
-            team = Team.objects.select_related("current").filter(pk=skill.team_id).first()
-            return gettext("Team {name}").format(name=team.name if team else "?")
+            known = getattr(skill, "team_names", None)
+            names = load_team_names([skill]) if known is None else known
+            return gettext("Team {name}").format(name=names.get(skill.team_id, "?"))
         return gettext("Instance")
 
     @admin.display(description=gettext_lazy("Cost"))
@@ -308,6 +320,13 @@ class SkillAdmin(DomainAdmin):
             for file in files
         ]
         return render_to_string("admin/contextpolicy/skill/_files.html", {"files": rows})
+
+
+def load_team_names(skills: Iterable[Skill]) -> dict[uuid.UUID, str]:
+    """Return the names of the teams that own skills, by team ID."""
+    ids = {skill.team_id for skill in skills if skill.team_id is not None}
+    rows = Team.objects.select_related("current").filter(pk__in=ids) if ids else ()
+    return {team.pk: team.name for team in rows}
 
 
 def describe_file_cost(tokens: int) -> str:
