@@ -1,6 +1,7 @@
 """Confirmation pages for admin actions."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from django.contrib.admin import helpers
@@ -9,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 
 from chats.admin.bases import ModelAdmin
 from chats.admin.forms import AdminForm
@@ -18,6 +19,9 @@ from chats.ground.refusals import Refusal
 Row = TypeVar("Row", bound=Model)
 # The number of rows that the page names if all rows of a list were selected.
 MOST_NAMED = 50
+# The number of rows that one request changes, and of refusals that it lists.
+MOST_ROWS = 500
+MOST_REFUSALS = 50
 
 
 def render_confirmation(
@@ -97,19 +101,43 @@ def apply_to_rows(
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
-    """Run the action on each row, and show one message per row. Refused rows do not change.
+    """Run the action on each row of at most 500. Refused rows do not change.
 
-    Each message is tagged with the code of the refusal or, on success, the name of the action.
+    Shows one message with the number of changed rows, tagged with the name of the action, and one
+    for each of the first 50 refused rows, tagged with the code of the refusal. If there are more
+    than 500 rows, none changes.
     """
-    for row in rows:
+    # A query set that is not sliced would load all of its rows.
+    most = MOST_ROWS + 1
+    found = list(rows[:most] if isinstance(rows, QuerySet) else islice(rows, most))
+    if len(found) > MOST_ROWS:
+        words = gettext(
+            "The selection has more than {n:,} rows, which is the limit for one action. Nothing "
+            "was changed. Filter the list, then repeat the action for each part."
+        )
+        page.message_user(request, words.format(n=MOST_ROWS), ERROR, "too_many_rows")
+        return
+    changed: list[Row] = []
+    refused: list[tuple[Row, Refusal]] = []
+    for row in found:
         try:
             action(row)
-        except Refusal as refusal:
-            message = format_row_message(name(row), refusal.localized)
-            page.message_user(request, message, ERROR, refusal.code)
+        except Refusal as error:
+            refused.append((row, error))
         else:
-            message = format_row_message(name(row), done)
-            page.message_user(request, message, INFO, request.POST["action"])
+            changed.append(row)
+    if changed:
+        rows_words = ngettext("{n:,} row", "{n:,} rows", len(changed)).format(n=len(changed))
+        subject = name(changed[0]) if len(changed) == 1 else rows_words
+        message = format_row_message(subject, done)
+        page.message_user(request, message, INFO, request.POST["action"])
+    for row, refusal in refused[:MOST_REFUSALS]:
+        message = format_row_message(name(row), refusal.localized)
+        page.message_user(request, message, ERROR, refusal.code)
+    more = len(refused) - MOST_REFUSALS
+    if more > 0:
+        words = ngettext("{n:,} more row was refused.", "{n:,} more rows were refused.", more)
+        page.message_user(request, words.format(n=more), ERROR, "more_refused")
 
 
 def format_row_message(name: str, message: str) -> str:
