@@ -16,7 +16,7 @@ from chats.rendering.links import build_text_token
 DEFINITION = "definition"
 
 
-class LookedUp(dict[str, Any]):
+class WatchedDefinitions(dict[str, Any]):
     """Definitions by label. `used` contains the labels that links have looked up."""
 
     def __init__(self, known: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ class LookedUp(dict[str, Any]):
 def install_reference_rules(md: MarkdownIt) -> None:
     md.block.ruler.at("reference", parse_definition)
     md.core.ruler.before("inline", "definition_lookups", watch_lookups)
-    md.core.ruler.after("inline", "unused_definitions", keep_unused)
+    md.core.ruler.after("inline", "unused_definitions", keep_unused_definitions)
 
 
 def parse_definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
@@ -56,10 +56,10 @@ def parse_definition(state: StateBlock, start: int, end: int, silent: bool) -> b
 def watch_lookups(state: StateCore) -> None:
     """Record which definitions the links use."""
     if "references" in state.env:
-        state.env["references"] = LookedUp(state.env["references"])
+        state.env["references"] = WatchedDefinitions(state.env["references"])
 
 
-def keep_unused(state: StateCore) -> None:
+def keep_unused_definitions(state: StateCore) -> None:
     """Replace definitions without a link by paragraphs, and remove the others."""
     if "references" in state.env:
         used = state.env["references"].used

@@ -147,16 +147,24 @@ def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         return render_team_choice(request, chat)
     form = ResponderForm(request.POST, teams=list_chat_teams(request, chat))
     with form.catch_refusal():
-        if "team" not in request.POST:
-            raise NoResponderChosen
         rosters.set_chat_team(
             user=request.user,
             chat=chat,
-            team_id=parse_uuid_or_nil(form.read_values()["team"]),
+            team_id=read_responder(form),
             now=timezone.now(),
         )
         return redirect("chats:chat", chat.pk)
     return render_team_choice(request, chat, form=form)
+
+
+def read_responder(form: ResponderForm) -> uuid.UUID | None:
+    """Return the ID of the chosen team; None for the chat's model.
+
+    Raises `NoResponderChosen` for a form without a choice.
+    """
+    if "team" not in form.data:
+        raise NoResponderChosen
+    return parse_uuid_or_nil(form.read_values()["team"])
 
 
 @require_POST

@@ -15,6 +15,7 @@ from tests.browser.desk import Person, wait_until
 from tests.browser.product import Product
 from tests.faults.shares import EVERY_ROW
 from tests.support.browser_chats import start_chat_with_reply
+from tests.support.browser_forms import PASSWORD, only_expected
 from tests.support.browser_operator import run_operator_script
 from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY, compact_now, start_case_chat
 from tests.support.page_addresses import CHAT_PAGES
@@ -123,12 +124,6 @@ def answering(page: Page) -> Iterator[Answers]:
     page.context.route("**/*", answers.answer)
     yield answers
     page.context.unroute("**/*", answers.answer)
-
-
-def only_expected(person: Person) -> None:
-    """Remove console messages about the scripted failures."""
-    made = re.compile("Failed to (load|fetch)|net::|Response Status Error")
-    person.complaints[:] = [said for said in person.complaints if not made.search(said)]
 
 
 def kinds_for(number: int) -> tuple[int, ...]:
@@ -283,9 +278,6 @@ def test_the_first_message_of_a_chat_stays_in_its_box(admin: Person) -> None:
     admin.wait_for_reply()
     expect(admin.page.locator(".msg--user")).to_have_count(1)
     only_expected(admin)
-
-
-PASSWORD = "a password of some length"
 
 
 def add_user(admin: Person, name: str) -> None:

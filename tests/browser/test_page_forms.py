@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Request, Route, expect
 
 from tests.browser.desk import Person, wait_until
-from tests.browser.test_failed_requests import PASSWORD, only_expected
 from tests.support.browser_files import attach_files, build_file_payload
+from tests.support.browser_forms import PASSWORD, only_expected
 
 
 def collect_post(posts: list[str], sent: Request) -> None:
