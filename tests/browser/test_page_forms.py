@@ -1,26 +1,33 @@
 """Forms of pages and of the admin that a script sends once, and keeps until they are processed."""
 
-from functools import partial
 from typing import Any
 
 import pytest
-from playwright.sync_api import Request, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.desk import Person, wait_until
 from tests.support.browser_files import attach_files, build_file_payload
 from tests.support.browser_forms import PASSWORD, only_expected
 
 
-def collect_post(posts: list[str], sent: Request) -> None:
-    """Add the URL of a POST request."""
-    if sent.method == "POST":
-        posts.append(sent.url)
+def keep_requests(page: Page, *, method: str = "", part: str = "") -> list[Request]:
+    """Return a list to which the later requests of a page are added.
+
+    `method`: only requests with it. `part`: only addresses that contain it.
+    """
+    kept: list[Request] = []
+
+    def keep(sent: Request) -> None:
+        if method in ("", sent.method) and part in sent.url:
+            kept.append(sent)
+
+    page.on("request", keep)
+    return kept
 
 
 def test_a_page_that_the_admin_answers_with_is_not_asked_for_again(admin: Person) -> None:
     admin.open("/admin/auth/user/add/")
-    posts: list[str] = []
-    admin.page.on("request", partial(collect_post, posts))
+    posts = keep_requests(admin.page, method="POST")
     admin.page.locator("#id_username").fill("twice")
     admin.page.locator("#id_password1").fill(PASSWORD)
     admin.page.locator("#id_password2").fill("another one of some length")
@@ -38,9 +45,8 @@ def test_a_page_that_the_admin_answers_with_is_not_asked_for_again(admin: Person
 
 def test_a_preview_of_a_policy_is_asked_for_once(admin: Person) -> None:
     admin.open("/admin/contextpolicy/contextpolicy/add/")
-    posts: list[str] = []
     admin.page.locator("#id_name").fill("Looked at")
-    admin.page.on("request", partial(collect_post, posts))
+    posts = keep_requests(admin.page, method="POST")
     admin.page.locator("#id_name").press("Enter")
     expect(admin.page.locator("#policy-editor")).to_be_visible()
     admin.page.wait_for_load_state("networkidle")
@@ -53,7 +59,7 @@ def test_a_preview_of_a_policy_is_asked_for_once(admin: Person) -> None:
 
 
 def test_an_upload_after_the_session_has_ended_can_be_repeated(admin: Person, items: Any) -> None:
-    cookies = admin.page.context.cookies()
+    cookies: Any = admin.page.context.cookies()
     admin.page.context.clear_cookies(name="sessionid")
     attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
     failure = admin.page.locator("#composer .failure, .composer .failure")
@@ -61,8 +67,7 @@ def test_an_upload_after_the_session_has_ended_can_be_repeated(admin: Person, it
     expect(failure).to_contain_text("notes.txt: You are signed out.")
     expect(failure.get_by_role("link", name="Sign in")).to_be_visible()
     expect(items).to_contain_text("notes.txt was not uploaded.")
-    session: Any = [each for each in cookies if each["name"] == "sessionid"]
-    admin.page.context.add_cookies(session)
+    admin.page.context.add_cookies([each for each in cookies if each["name"] == "sessionid"])
     failure.get_by_role("button", name="Try again").click()
     expect(items.locator("[name=files]")).to_have_count(1)
     expect(items).to_have_count(1)
@@ -127,12 +132,11 @@ def test_a_confirmation_of_the_admin_that_is_shown_again_is_a_page(admin: Person
       document.querySelector("#skill_form").removeAttribute("id");
     }""")
     page.evaluate("window.scripted = import('/static/js/forms.js?again')")
-    posts: list[dict[str, str]] = []
-    page.on("request", lambda sent: sent.method == "POST" and posts.append(sent.headers))
+    posts = keep_requests(page, method="POST")
     with page.expect_navigation():
         page.locator("[name=_save]").evaluate("(button) => { button.form.noValidate = true; }")
         page.locator("[name=_save]").click()
-    assert [sent.get("x-page-form") for sent in posts] == [None]
+    assert [sent.headers.get("x-page-form") for sent in posts] == [None]
 
 
 ASKED = """(selector) => {
@@ -162,8 +166,7 @@ def test_a_composition_asks_once_at_its_end(
     admin: Person, path: str, selector: str, part: str
 ) -> None:
     admin.open(path)
-    asked: list[str] = []
-    admin.page.on("request", lambda sent: part in sent.url and asked.append(sent.url))
+    asked = keep_requests(admin.page, part=part)
     admin.page.evaluate(ASKED, selector)
     admin.page.wait_for_timeout(500)
     assert asked == []
