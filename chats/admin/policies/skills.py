@@ -86,7 +86,7 @@ class SkillForm(forms.ModelForm[Skill]):
         ),
     )
     # The digest of the edited version.
-    based_on = forms.CharField(required=False, widget=forms.HiddenInput)
+    based_on = forms.CharField(label="", required=False, widget=forms.HiddenInput)
     removed_files = forms.MultipleChoiceField(
         label=gettext_lazy("Files to remove"),
         required=False,
