@@ -146,7 +146,10 @@ def plan_next_attempt(
     rung = select_next_rung(attempts)
     if rung is None or rung == "window":
         return None
-    limit = claimed.attempt.source_limit
+    asked, limit = claimed.attempt.asked, claimed.attempt.source_limit
+    if rung == "smaller_source" and asked and asked.compaction:
+        # A rerun always reads the whole range of its summary, so the request would be the same.
+        rung = "extractive"
     if rung == "smaller_source":
         limit = max(sum(message.tokens for message in claimed.plan.sources) // 2, 1)
     elif rung == "extractive":

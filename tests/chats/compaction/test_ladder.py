@@ -8,11 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
 from chats.compaction import attempts as attempt_specs
 from chats.compaction import claims, maintain, pauses, perform, plan, publish
+from chats.compaction.people import controls
 from chats.compaction.report import skip_reasons
 from chats.ground.commitments import is_commitment_valid
 from chats.ground.leases import LeaseLost
@@ -635,3 +637,16 @@ def test_a_reply_with_large_tool_calls_is_summarised_by_the_model(
     assert [rung for rung, _, _ in attempts()] == ["model"]
     requests = [get_summary_prompt(request) for request in provider.requests]
     assert any("[called write_file with {" in text for text in requests)
+
+
+def test_a_rerun_is_not_tried_with_the_same_sources_again(
+    alice: User, by_model: Chat, writes: Writes, fold: Fold, now: datetime
+) -> None:
+    provider = writes(script_summary(), [ProviderError("context_overflow")], script_summary())
+    first = fold(by_model)
+    made = len(provider.requests)
+    controls.request_summary_rerun(user=alice, compaction=first, now=add_minutes(now))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now))
+    rungs = [rung for rung, _, _ in attempts()]
+    assert rungs == ["model", "model", "extractive"]
+    assert len(provider.requests) == made + 1
