@@ -24,6 +24,7 @@ from contextpolicy import ledger
 from contextpolicy.engine.policy.costs import MOST_TOKENS
 from contextpolicy.engine.team import rounds as engine
 from contextpolicy.engine.team import team_view
+from contextpolicy.engine.team.called_names import split_called_names
 from contextpolicy.engine.team.markers import strip_markers
 from contextpolicy.models import ModelSpec
 
@@ -162,7 +163,9 @@ def find_mentioned_names(text: str, *, agent: Agent, roster: Roster, owner: str)
 
     If a member has the owner's name, that name means the member.
     """
-    names = team_view.parse_called_names(team_view.split_reply_speakers(text, name=agent.name).own)
+    called = team_view.parse_called_names(team_view.split_reply_speakers(text, name=agent.name).own)
+    members = [member.name for member in roster.members]
+    names = split_called_names(called, names=[*members, owner])
     known = {team_view.fold_member_name(member.name) for member in roster.agents}
     person = team_view.fold_member_name(owner)
     if person in known:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from contextpolicy.engine.team.called_names import split_called_names
 from contextpolicy.engine.team.team_view import EVERYBODY, PERSON, fold_member_name
 
 Routing = Literal["all", "round_robin", "person"]
@@ -102,12 +103,12 @@ def resolve_member_names(
     """Return the role ids of the names, distinct and without the speaker, and the unknown names.
 
     `all` stands for all active agents, and `user` is skipped. The names of inactive members are
-    unknown.
+    unknown. Names are read as in `called_names`.
     """
     known = {fold_member_name(member.name): member for member in members if not member.rests}
     meant: dict[str, None] = {}
     unknown: dict[str, None] = {}
-    for name in names:
+    for name in split_called_names(names, names=[member.name for member in members]):
         if fold_member_name(name) == EVERYBODY:
             meant.update(dict.fromkeys(_awake(members)))
         elif fold_member_name(name) == PERSON:
@@ -138,7 +139,7 @@ def decide_next_speaker(
         return Next("", standing.queue, "failed")
     named, unknown = resolve_member_names(called, members=members, speaker=speaker)
     queue = (*standing.queue, *(role for role in named if role not in standing.queue))
-    if not queue and rules.routing == "round_robin" and not _calls_person(called):
+    if not queue and rules.routing == "round_robin" and not _calls_person(called, members):
         awake = _awake(members)
         others = [role for role in _rotate_agents(awake, speaker) if role != speaker]
         queue = tuple(others[:1]) if standing.passes < len(awake) else ()
@@ -184,5 +185,6 @@ def _rotate_agents(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
     return (*awake[place:], *awake[:place])
 
 
-def _calls_person(called: Sequence[str]) -> bool:
-    return any(fold_member_name(name) == PERSON for name in called)
+def _calls_person(called: Sequence[str], members: Sequence[Member]) -> bool:
+    names = split_called_names(called, names=[member.name for member in members])
+    return any(fold_member_name(name) == PERSON for name in names)
