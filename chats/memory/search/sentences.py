@@ -1,12 +1,13 @@
 """Selects the sentences of a long text that share the most with a question."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from chats.memory.search.words import find_words
+from contextpolicy.engine.text.sentence_ends import SPACED_ENDS, UNSPACED_ENDS, find_breaks
 
 # The end of a sentence or of a line, with the white space after it.
-_END = re.compile(r"""[.!?…]['"”’»)\]*_]*\s+|[。！？]['"”’」』）]*\s*|\n\s*""")
+_END = re.compile(rf"""[{SPACED_ENDS}]['"”’»)\]*_]*\s+|[{UNSPACED_ENDS}]['"”’」』）]*\s*|\n\s*""")
 # Shorter sentences are joined with the next one. This limits the number of ranges to compare.
 SHORTEST = 40
 # The maximum number of characters that are added to complete a sentence.
@@ -59,7 +60,7 @@ def list_sentence_ranges(text: str, *, most: int) -> list[Range]:
     """Return the ranges of a text's sentences. Sentences longer than `most` are split."""
     found: list[Range] = []
     start = 0
-    for end in [*(match.end() for match in _END.finditer(text)), len(text)]:
+    for end in _list_ends(text):
         if end - start < SHORTEST and end < len(text):
             continue
         while end - start > most:
@@ -71,6 +72,15 @@ def list_sentence_ranges(text: str, *, most: int) -> list[Range]:
             found.append((start, end))
         start = end
     return found
+
+
+def _list_ends(text: str) -> Iterator[int]:
+    """Yield the ends of the sentences, and of the clauses of long pieces without sentence ends."""
+    start = 0
+    for end in (*(match.end() for match in _END.finditer(text)), len(text)):
+        yield from (start + place for place in find_breaks(text[start:end]))
+        yield end
+        start = end
 
 
 def list_stems_by_sentence(

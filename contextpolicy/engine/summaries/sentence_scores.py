@@ -8,6 +8,7 @@ from contextpolicy.engine.summaries.sentence_splitting import CODE_BLOCK, split_
 from contextpolicy.engine.text.claims import strip_source_marks
 from contextpolicy.engine.text.fact_scanner import Kind
 from contextpolicy.engine.text.facts import extract_facts
+from contextpolicy.engine.text.sentence_ends import ENDS
 
 # The minimum length of a statement in bytes of UTF-8, so that a Chinese sentence of six characters
 # is long enough.
@@ -227,10 +228,10 @@ def normalise_sentence(text: str) -> str:
 
 # Formulas within a model's text: without their block they are not sentences.
 _FORMULA = re.compile(r"\\[a-zA-Z()\[\]{}]|[_^]\{")
-_SENTENCE = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
+_SENTENCE = re.compile(rf"[{ENDS}`][\"'”’)\]）」』》*]*\s*$")
 # Chinese, Japanese and Korean questions also end in a particle and a full stop.
 _QUESTION = re.compile(
-    r"(?:[?？]|[吗嗎][。]?|[すんたうるい]か[。．]?"
+    r"(?:[?？؟]|[吗嗎][。]?|[すんたうるい]か[。．]?"
     r"|(?:[습입합됩]니까|(?<!니)까요|[을할될갈볼줄]까|[있없하되인]나요|[인은한]가요)[.。]?)"
     r"[\"'”’)\]）」』》*]*\s*$"
 )

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from contextpolicy.engine.text.sentence_ends import SPACED_ENDS, UNSPACED_ENDS, find_breaks
+
 
 def split_sentences(text: str) -> Iterator[str]:
     """Split a text into sentences, without Markdown syntax and truncation markers.
@@ -23,13 +25,21 @@ def split_sentences(text: str) -> Iterator[str]:
 def _split_line(line: str) -> Iterator[str]:
     """Split a line at sentence ends, but not at the full stop of an abbreviation or a number."""
     begun = ""
-    for piece in _BOUNDARY.split(line):
+    for piece in (part for found in _BOUNDARY.split(line) for part in _split_piece(found.strip())):
         if begun and not _is_continued(begun, piece):
             yield begun
             begun = ""
         begun = f"{begun} {piece}".strip()
     if begun:
         yield begun
+
+
+def _split_piece(piece: str) -> Iterator[str]:
+    """Yield a piece, or the clauses of a long one that has no sentence ends."""
+    start = 0
+    for place in (*find_breaks(piece), len(piece)):
+        yield piece[start:place].strip()
+        start = place
 
 
 def _is_continued(begun: str, piece: str) -> bool:
@@ -56,7 +66,8 @@ _MARK = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*•+]|\d+[.)])\s+)+(?:\[[ xX]\]\s+)?"
 _NOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?|【[^】\n]{1,60}】")
 # A full-width stop needs no space after it, and a closing quotation mark belongs to its sentence.
 _BOUNDARY = re.compile(
-    r"(?<=[.!?…])\s+|(?<=[.!?…][\"”’])\s+(?=[^\Wa-z])|(?<=[。！？])(?![」』”’）》])|(?<=[。！？][」』”’）》])"
+    rf"(?<=[{SPACED_ENDS}])\s+|(?<=[{SPACED_ENDS}][\"”’])\s+(?=[^\Wa-z])"
+    rf"|(?<=[{UNSPACED_ENDS}])(?![」』”’）》{UNSPACED_ENDS}])|(?<=[{UNSPACED_ENDS}][」』”’）》])"
 )
 # A truncation marker, ours or another application's, with the remainder of the sentence after it.
 _CUT = re.compile(

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
+from contextpolicy.engine.text.sentence_ends import ENDS
+
 USER, ASSISTANT = "User", "Assistant"
 # In characters: a longer author name is cut in a label.
 LONGEST_AUTHOR = 60
@@ -27,7 +29,7 @@ _NEXT_DAY = re.compile(r"(?P<year>\d{4}-)?(?P<rest>\d{2}-\d{2}): ")
 _BULLET = re.compile(r"^(\s*[-*•]\s+)(.*)$", re.MULTILINE)
 # In characters: how far to look for the end of a sentence.
 _END = 40
-_SENTENCE_END = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
+_SENTENCE_END = re.compile(rf"[{ENDS}`][\"'”’)\]）」』》*]*\s*$")
 
 
 class Claim(NamedTuple):

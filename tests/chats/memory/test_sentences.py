@@ -45,8 +45,10 @@ def test_a_sentence_is_never_begun_in_its_middle() -> None:
         "- bread\n" * 40 + "- the heron wears a ring\n" + "- cheese\n" * 40,
         "bread " * 80 + "heron with a ring " + "cheese " * 80,
         "x" * 500 + " heron ring " + "y" * 500,
+        "रोटी अच्छी है।" * 30 + "अंगूठी heron ring पर है।" + "पनीर अच्छा है।" * 30,
+        "ขนมปังอร่อยมาก " * 30 + "แหวน heron ring " + "ชีสก็อร่อย " * 30,
     ],
-    ids=["chinese", "lines", "no full stop", "no spaces"],
+    ids=["chinese", "lines", "no full stop", "no spaces", "hindi", "thai"],
 )
 def test_the_matching_part_is_found_in_any_form(text: str) -> None:
     found = choose(text)
@@ -84,3 +86,14 @@ def test_the_hidden_part_keeps_whole_sentences() -> None:
     assert text[slice(*extend_to_sentences(text, start, end))] == (
         "Two is there, and 三は ここ。 Four is last. "
     )
+
+
+@pytest.mark.parametrize("end", "।॥۔؟։。？")
+def test_a_sentence_ends_with_the_marks_of_its_script(end: str) -> None:
+    text = f"{'a' * 50}{end}{'b' * 50}{end} {'c' * 50}"
+    assert len(list_sentence_ranges(text, most=1_000)) == 3
+
+
+def test_a_text_without_marks_is_split_at_clauses() -> None:
+    assert len(list_sentence_ranges("ขนมปังอร่อยมากจริงๆ " * 9, most=1_000)) > 2
+    assert len(list_sentence_ranges("we went home, then " * 30, most=1_000)) > 2
