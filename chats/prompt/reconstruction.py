@@ -196,7 +196,14 @@ class _Build:
         texts = {s.message_id: self.text(s) for s in self.segments if s.origin == "tail"}
         known = json.loads(texts["state"]) if texts.get("state") else {}
         read = [self.message(s) for s in self.segments if s.origin == "question"]
-        made = build_state_request(question=read, state=known, schema=self.values.state_schema)
+        replied = "".join(
+            engine.extract_message_text(self.message(s))[-(s.cut_to or 0) :]
+            for s in self.segments
+            if s.origin == "history"
+        )
+        made = build_state_request(
+            question=read, state=known, schema=self.values.state_schema, replied=replied
+        )
         return (WireMessage("system", self.text(self.segments[0])), made[1])
 
     def title(self) -> Sequence[WireMessage]:

@@ -39,6 +39,7 @@ SHARED = {
     ("system", "skills"),
     ("system", "budget"),
     ("system", "state-v1"),
+    ("system", "state-v2"),
     ("system", "title-v1"),
     ("system", "preferences-v1"),
     ("tools", ""),

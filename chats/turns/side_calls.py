@@ -28,7 +28,8 @@ class SidePrompt:
 
     `texts` are (origin, name, text, tokens) tuples. `read` are the messages that the model reads,
     with their tokens. If a message is longer than `cut_to` characters, the model reads only its
-    beginning; None means that no message is cut.
+    beginning; None means that no message is cut. `replied`: an earlier reply that the model reads
+    as context, its tokens, and the number of characters at its end that it reads (None: all).
     """
 
     request: ProviderRequest
@@ -37,6 +38,7 @@ class SidePrompt:
     budget: Budget
     tokens: int
     cut_to: int | None = None
+    replied: tuple[engine.Message, int, int | None] | None = None
 
     @property
     def to_seq(self) -> int:
@@ -127,16 +129,19 @@ def create_side_receipt(
     segments: list[list[Any]] = [
         [origin, name, 0, tokens, None, ref, None] for ref, (origin, name, _, tokens) in named
     ]
+    context = [prompt.replied] if prompt.replied else []
+    segments += [["history", m.id, m.seq, tokens, cut, "", None] for m, tokens, cut in context]
     segments += [
         ["question", m.id, m.seq, tokens, cut_of(m, prompt.cut_to), "", None]
         for m, tokens in prompt.read
     ]
+    read = [*(m for m, *_ in context), *(m for m, _ in prompt.read)]
     receipt = Receipt(
         **place,
         effective_policy=effective,
         model_name=prompt.request.model,
         segments=segments,
-        left_out=list_unread_ranges([message.seq for message, _ in prompt.read]),
+        left_out=list_unread_ranges(sorted(m.seq for m in read)),
         budget=asdict(prompt.budget),
         prompt_tokens=prompt.tokens,
         prompt_sha256=compute_text_ref(format_prompt_json(prompt.request.messages, ())),

@@ -32,7 +32,7 @@ from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.strategies.entity_state import (
-    STATE_V1,
+    STATE_V2,
     StateUpdate,
     parse_state_answer,
 )
@@ -214,7 +214,7 @@ def publish_extracted_state(
             now=now,
             turn=turn,
             model_name=extraction.request.model,
-            prompt_version=STATE_V1,
+            prompt_version=STATE_V2,
         )
     except states.StateChanged as refusal:
         # A user edited the state during the call. The edit takes precedence.

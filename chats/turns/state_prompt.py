@@ -4,13 +4,15 @@ from chats.models import Branch, ChatState, Message, Turn
 from chats.prompt import turn_question
 from chats.providers.base import StateTask
 from chats.record import history
+from chats.record.sendable import build_sendable_filter
 from chats.turns import side_calls
 from chats.turns.side_calls import SidePrompt
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import (
-    STATE_V1,
+    LONGEST_REPLY,
+    STATE_V2,
     build_state_request,
     format_request_schema,
     format_state_text,
@@ -20,6 +22,8 @@ from contextpolicy.models import ModelSpec
 # The maximum number of user messages that one extraction reads. There is more than one after a
 # failure, or if messages arrived during a reply.
 MOST_MESSAGES = 20
+# The tokens of the words around the quoted reply, at most.
+REPLY_FRAME = 60
 
 
 def compose_state_prompt(
@@ -39,9 +43,13 @@ def compose_state_prompt(
     read = load_new_user_messages(branch, turn=turn, base=base, room=room, counter=counter)
     if not read:
         return None
-    system, asked = build_state_request(question=read, state=known, schema=schema)
+    room -= sum(message.tokens for message in read)
+    reply = load_previous_reply(branch, read[-1], room=room, counter=counter)
+    replied = engine.extract_message_text(reply)[-LONGEST_REPLY:] if reply else ""
+    system, asked = build_state_request(question=read, state=known, schema=schema, replied=replied)
+    context = counter.count(replied) if replied else 0
     texts = [
-        ("system", STATE_V1, system.content, count_wire_tokens(system, counter)),
+        ("system", STATE_V2, system.content, count_wire_tokens(system, counter)),
         ("tail", "schema", text := format_request_schema(schema), counter.count(text)),
     ]
     if known:
@@ -49,7 +57,7 @@ def compose_state_prompt(
     tokens = count_wire_tokens(system, counter) + count_wire_tokens(asked, counter)
     # The frame around the texts counts towards the newest message.
     sizes = [message.tokens for message in read[:-1]]
-    sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
+    sizes.append(max(tokens - sum(size for *_, size in texts) - context - sum(sizes), 0))
     return SidePrompt(
         request=limits.build_request(
             (system, asked),
@@ -62,13 +70,29 @@ def compose_state_prompt(
         ),
         texts=texts,
         read=list(zip(read, sizes, strict=True)),
+        replied=(reply, context, side_calls.cut_of(reply, LONGEST_REPLY)) if reply else None,
         budget=limits.build_budget(
             system=texts[0][3],
+            history=context,
             tail=sum(size for *_, size in texts[1:]),
             question=sum(sizes),
         ),
         tokens=tokens,
     )
+
+
+def load_previous_reply(
+    branch: Branch, message: engine.Message, *, room: int, counter: TokenCounter
+) -> engine.Message | None:
+    """Return the message directly before another if it is a reply that prompts may quote.
+
+    None if the part of it that a request quotes does not fit into `room` tokens.
+    """
+    rows = history.select_path_messages(branch, after=message.seq - 2, before=message.seq)
+    rows = rows.filter(build_sendable_filter(), role=Message.Role.ASSISTANT)
+    found = history.load_all(rows, counter=counter)
+    text = engine.extract_message_text(found[0])[-LONGEST_REPLY:] if found else ""
+    return found[0] if text.strip() and counter.count(text) <= room - REPLY_FRAME else None
 
 
 def load_new_user_messages(

@@ -22,6 +22,7 @@ from chats.models import (
     Receipt,
     Turn,
 )
+from chats.prompt.reconstruction import rebuild_request
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta, UsageReport
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
@@ -29,7 +30,7 @@ from chats.turns.attempt_state import SHUTDOWN, STOP
 from chats.turns.follow_up_turns import continue_reply, retry_turn
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.messages.messages import WireMessage
+from contextpolicy.engine.messages.messages import WireMessage, extract_message_text
 from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.strategies.entity_state import build_state_request
@@ -141,8 +142,9 @@ def test_the_extraction_has_a_receipt_and_usage_of_its_own(
     assert (asked.usage["input"], asked.usage["output"]) == (40, 9)
     assert turn.usage["input"] == 7
     assert sum(segment[3] for segment in asked.segments) == asked.prompt_tokens
-    assert [segment[0] for segment in asked.segments] == ["system", "tail", "tail", "question"]
-    assert asked.left_out == [[1, 2, "state"]]
+    origins = ["system", "tail", "tail", "history", "question"]
+    assert [segment[0] for segment in asked.segments] == origins
+    assert asked.left_out == [[1, 1, "state"]]
     assert asked.last_seq == 3
     assert reply.notes == []
     assert [1, 2, "state"] in reply.left_out
@@ -154,15 +156,60 @@ def test_the_extraction_has_a_receipt_and_usage_of_its_own(
     # The receipt has all texts needed to rebuild the prompt.
     texts = {s[1]: PromptText.objects.get(digest=s[5]).text for s in asked.segments if s[5]}
     read = Message.objects.filter(pk__in=[s[1] for s in asked.segments if s[2]]).order_by("seq")
+    replied, *question = history.load_all(read, counter=ApproximateCounter())
     again = build_state_request(
-        question=history.load_all(read, counter=ApproximateCounter()),
+        question=question,
         state=json.loads(texts["state"]),
         schema=json.loads(texts["schema"]),
+        replied=extract_message_text(replied),
     )
     assert compute_text_ref(format_prompt_json(again, ())) == asked.prompt_sha256
     assert events(chat)[-1] == (
         "state.extracted",
         {"version": 2, "receipt": str(asked.pk), "to_seq": 3},
+    )
+
+
+@pytest.mark.parametrize("length", [0, 3_000])
+def test_the_extraction_reads_the_end_of_the_reply_that_a_yes_confirms(
+    alice: User,
+    chat: Chat,
+    now: datetime,
+    work: Work,
+    policy: Callable[..., None],
+    length: int,
+) -> None:
+    policy()
+    asks = f"{'x' * length} Shall I book Oslo for 3 May? <message>"
+    work(ask(alice, chat, now), found(), [TextDelta(asks), REPLY[1]])
+    turn = ask(alice, chat, now, "Yes.")
+    worker = work(turn, found(destination="Oslo", date="May 3"), REPLY)
+    asked = worker.scripted.requests[0].messages[1].content
+    assert "Shall I book Oslo for 3 May?" in asked
+    assert asked.index("take over only what the person confirms") < asked.index("Yes.")
+    assert len(asked) < 2_500
+    assert asked.count("<message>") == 1
+    state = Receipt.objects.get(turn=turn, call=Receipt.BESIDE)
+    assert ChatState.objects.get(version=2).prompt_version == "state-v2"
+    assert not rebuild_request(state).fault
+
+
+def test_a_withdrawn_reply_is_not_read(
+    alice: User, chat: Chat, now: datetime, work: Work, policy: Callable[..., None]
+) -> None:
+    policy()
+    work(ask(alice, chat, now), found(), [TextDelta("Shall I book Oslo?"), REPLY[1]])
+    Message.objects.filter(role="assistant").update(excluded=True)
+    worker = work(ask(alice, chat, now, "Yes."), found(), REPLY)
+    assert "Shall I book" not in worker.scripted.requests[0].messages[1].content
+
+
+def test_a_receipt_of_the_first_version_has_no_earlier_reply() -> None:
+    """Its question is rebuilt to the same text, because its system text is stored."""
+    (_, asked) = build_state_request(question=(), state={}, schema={})
+    assert asked.content == (
+        "The schema:\n{}\n\nThe state so far:\n{}\n\nThe newest message:\n<message>\n\n"
+        "</message>\n\nAnswer with the new state now."
     )
 
 
