@@ -122,11 +122,14 @@ class WordCounts:
         return replace(self, words={**self.words, **more}, names=frozenset(more))
 
     def select_telling(self, stems: Collection[str]) -> set[str]:
-        """Return the stems that do not occur in many texts; all of them if there is no other."""
+        """Return the stems that do not occur in many texts.
+
+        All of them if no other one occurs at all.
+        """
         if self.total < FEWEST_TEXTS:
             return set(stems)
         telling = {stem for stem in stems if stem in self.names or self.share(stem) <= EVERYDAY}
-        return telling or set(stems)
+        return telling if any(self.words.get(stem) for stem in telling) else set(stems)
 
     def is_rare(self, word: str) -> bool:
         """Return True if matching this word alone is sufficient."""

@@ -83,4 +83,4 @@ def test_a_question_of_frequent_words_alone_is_still_answered(
 ) -> None:
     for number in range(60):
         say(f"The garden fence, part {number}.")
-    assert list_above_floor(alice, "garden fence", now)
+    assert list_above_floor(alice, "Which garden fence did Olaf paint?", now)
