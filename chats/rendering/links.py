@@ -17,6 +17,8 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
+from chats.rendering.url_ends import find_link_text
+
 ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
 HOST = re.compile(r"[^/?#]*")
 # Escaped characters and entities in a URL. The text must be parsed before it is a URL.
@@ -64,9 +66,13 @@ def parse_bare_url(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - 
     scheme = SCHEME.search(state.pending[-5:])
     start = state.pos - len(scheme[0]) if scheme else 0
     match = BARE_URL.match(state.src, start, state.posMax) if scheme else None
-    if match is None or ENCODED.search(match[0]) or state.src.startswith("\\", match.end()):
+    if match is None:
         return False
-    address = strip_trailing_marks(match_address(STRONG.split(match[0])[0]))
+    text = state.src[start : find_link_text(state, start, match.end())]
+    text = match_address(STRONG.split(text)[0])
+    if ENCODED.search(text) or state.src.startswith("\\", start + len(text)):
+        return False
+    address = strip_trailing_marks(text)
     href = state.md.normalizeLink(address)
     if len(address) <= state.pos - start + 3 or not is_allowed(href):
         return False

@@ -56,3 +56,53 @@ def test_an_image_in_a_link_keeps_the_target_of_the_link() -> None:
     assert 'href="https://ci.example/a"' in html
     assert ">[image: Build]</a>" in html
     assert "(<bdi>ci.example</bdi>)" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "See https://a.example/x[^1].\n\n[^1]: note",
+            ["https://a.example/x</a><sup", ">1</sup>.", "note"],
+        ),
+        ("https://a.example/?q=1[^1]\n\n[^1]: note", ["/?q=1</a><sup", ">1</sup>", "note"]),
+        ("https://a.example[^1]\n\n[^1]: note", ["https://a.example</a><sup"]),
+        ("https://a.example/x[1](https://b.example)", ["/x</a><a", ">1</a>"]),
+        ("https://a.example/?q=1[see b](https://b.example)", ["/?q=1</a><a", ">see b</a>"]),
+        ("https://a.example/x[[1]](https://b.example)", ["/x</a><a", ">[1]</a>"]),
+        ("https://a.example/?q=1[[1]](https://b.example)", ["/?q=1</a><a", ">[1]</a>"]),
+        ("https://a.example/x![i](https://b.example/i.png)", ["/x</a><a", "<bdi>b.example"]),
+        ("https://a.example/x[1][ref]\n\n[ref]: https://b.example", ["/x</a><a", ">1</a>"]),
+        ("https://a.example/?q=1[1][ref]\n\n[ref]: https://b.example", ["1</a><a", ">1</a>"]),
+        ("https://a.example/?q=1[1]\n\n[1]: https://b.example", ["/?q=1</a><a", ">1</a>"]),
+        ("https://a.example/x[1]", ["/x</a>[1]"]),
+        ("https://a.example/x［1］", ["/x</a>［1］"]),
+        ("https://a.example/x，见a&amp;b", ["/x</a>，见a&amp;b"]),
+    ],
+)
+def test_a_url_ends_before_a_footnote_or_a_link(text: str, parts: list[str]) -> None:
+    html = render_markdown(text)
+    at = 0
+    for part in parts:
+        assert part in html[at:]
+        at = html.index(part, at)
+
+
+@pytest.mark.parametrize("mark", "，。、；：！？「」『』《》〈〉【】（）［］｛｝“”‘’～")
+def test_a_url_ends_before_chinese_punctuation(mark: str) -> None:
+    html = render_markdown(f"见https://a.example/x{mark}中文")
+    assert 'href="https://a.example/x"' in html
+    assert f"{mark}中文" in html
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://a.example/?filter[name]=x&amp;filter[a][b]=y",
+        "https://a.example/?ids[]=1",
+        "http://[::1]:8080/a",
+    ],
+)
+def test_a_url_may_have_brackets_in_its_host_and_query(address: str) -> None:
+    html = render_markdown(address.replace("&amp;", "&"))
+    assert f">{address}</a>" in html
