@@ -17,15 +17,13 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from chats.rendering.url_ends import find_link_text
+from chats.rendering.url_ends import find_emphasis, find_link_text
 
 ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
 HOST = re.compile(r"[^/?#]*")
 # Escaped characters and entities in a URL. The text must be parsed before it is a URL.
 ENCODED = re.compile(r"&#?\w+;")
 SCHEME = re.compile(r"https?$", re.IGNORECASE)
-# Marks that end emphasis, directly followed by other text.
-STRONG = re.compile(r"\*\*|~~")
 BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
@@ -68,8 +66,8 @@ def parse_bare_url(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - 
     match = BARE_URL.match(state.src, start, state.posMax) if scheme else None
     if match is None:
         return False
-    text = state.src[start : find_link_text(state, start, match.end())]
-    text = match_address(STRONG.split(text)[0])
+    end = find_emphasis(state, start, find_link_text(state, start, match.end()))
+    text = match_address(state.src[start:end])
     if ENCODED.search(text) or state.src.startswith("\\", start + len(text)):
         return False
     address = strip_trailing_marks(text)

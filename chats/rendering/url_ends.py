@@ -1,4 +1,4 @@
-"""Finds where a bare URL in Markdown ends: before a footnote or a link that directly follows it."""
+"""Finds where a bare URL in Markdown ends: before a footnote, a link or emphasis next to it."""
 
 import re
 
@@ -9,6 +9,12 @@ from markdown_it.rules_inline import StateInline
 IPV6 = re.compile(r"https?://(?:[^/?#\[@]*@)?\[[0-9a-f:.%]+\]", re.IGNORECASE)
 # Text in brackets, which may contain brackets, and a second label.
 LABEL = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*+\]){0,300}+)\](\(|\[([^\[\]]{0,300}+)\])?")
+# Marks of emphasis, and the characters that separate the parts of a URL.
+MARKS = re.compile(r"\*+|~~+|_+")
+SEPARATORS = frozenset("/.?&=#-:,;+@")
+# Limits of a search: characters of emphasised text, marks before a URL.
+LONGEST_EMPHASIS = 500
+MOST_MARKS = 100
 
 
 def find_link_text(state: StateInline, start: int, end: int) -> int:
@@ -37,3 +43,61 @@ def is_link_text(state: StateInline, at: int) -> bool:
     return found[2] == "(" or any(
         label and normalizeReference(label) in known for label in (found[1], found[3])
     )
+
+
+def find_emphasis(state: StateInline, start: int, end: int) -> int:
+    """Return the position of the first marks in the URL that are emphasis, or the end.
+
+    They end emphasis that has started before the URL, or emphasise the text after it. Other marks
+    are part of the URL, such as "/__init__.py", "/*/" and "?$select=*".
+    """
+    runs = [run for run in MARKS.finditer(state.src, start, end) if run.end() < end]
+    opened = find_open_marks(state) if runs else set()
+    for run in runs:
+        if ends_emphasis(state, run, opened) or starts_emphasis(state, run):
+            return run.start()
+    return end
+
+
+def find_open_marks(state: StateInline) -> set[tuple[str, int]]:
+    """Return the marks before the position that may start emphasis, with their numbers."""
+    opened: list[tuple[str, int]] = []
+    for delimiter in state.delimiters[-MOST_MARKS:]:
+        marks = (chr(delimiter.marker), delimiter.length)
+        if delimiter.close and marks in opened:
+            opened.remove(marks)
+        elif delimiter.open:
+            opened.append(marks)
+    return set(opened)
+
+
+def ends_emphasis(state: StateInline, run: re.Match[str], opened: set[tuple[str, int]]) -> bool:
+    """Return True if marks in a URL end emphasis that one of the open marks has started."""
+    mark, length = run[0][0], len(run[0])
+    # Strikethrough marks have no number, and three marks are two kinds of emphasis.
+    is_open = any(
+        mark == other and (number in (0, length) or max(number, length) > 2)
+        for other, number in opened
+    )
+    before, after = state.src[run.start() - 1], state.src[run.end()]
+    is_part = after in "&=" or (after in SEPARATORS and (mark == "_" or before in SEPARATORS))
+    return is_open and not is_part and state.scanDelims(run.start(), mark != "_").can_close
+
+
+def starts_emphasis(state: StateInline, run: re.Match[str]) -> bool:
+    """Return True if marks in a URL start emphasis, which other marks end."""
+    marks, after = run[0], state.src[run.end()]
+    is_pattern = len(marks) == 1 and state.src[run.start() - 1] in SEPARATORS and after.isascii()
+    if marks[0] == "_" or after in SEPARATORS or is_pattern:
+        return False
+    if not state.scanDelims(run.start(), True).can_open:  # noqa: FBT003 - markdown-it's signature
+        return False
+    most = min(state.posMax, run.end() + LONGEST_EMPHASIS)
+    for other in MARKS.finditer(state.src, run.end(), most):
+        if other[0] == marks:
+            # The next URL may have the same mark as a part.
+            _, scheme, rest = state.src[run.end() : other.end() + 1].rpartition("://")
+            is_next = bool(scheme) and len(rest.split()) == 1 and rest[-1].isalnum()
+            scanned = state.scanDelims(other.start(), True)  # noqa: FBT003 - markdown-it's signature
+            return scanned.can_close and not is_next
+    return False

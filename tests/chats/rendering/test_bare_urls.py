@@ -1,5 +1,7 @@
 """Bare URLs are one link each, whatever characters they contain."""
 
+import re
+
 import pytest
 
 from chats.rendering.localized import localise_html
@@ -11,6 +13,9 @@ WHOLE = [
     "https://user:1pass@host.example/a",
     "https://user:p%40ss@host.example:8080/a",
     "HTTPS://a.example/$a$b",
+    "https://a.example/a/*/b/*/c",
+    "https://a.example/src/**/*.js",
+    "https://a.example/?q=*log*&n=1",
 ]
 
 
@@ -106,3 +111,42 @@ def test_a_url_ends_before_chinese_punctuation(mark: str) -> None:
 def test_a_url_may_have_brackets_in_its_host_and_query(address: str) -> None:
     html = render_markdown(address.replace("&amp;", "&"))
     assert f">{address}</a>" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("*{}*text", "<em>{}</em>text"),
+        ("*{}*然后", "<em>{}</em>然后"),
+        ("*{}/*然后", "<em>{}</em>然后"),
+        ("见*{}*。", "见<em>{}</em>。"),
+        ("*见{}*然后", "<em>见{}</em>然后"),
+        ("_{}_(note)", "<em>{}</em>(note)"),
+        ("**{}**text", "<strong>{}</strong>text"),
+        ("***{}***text", "<em><strong>{}</strong></em>text"),
+        ("~~{}~~text", "<s>{}</s>text"),
+        ("{}*emph*", "{}<em>emph</em>"),
+        ("{}*some words*", "{}<em>some words</em>"),
+        ("{}*强调*文字", "{}<em>强调</em>文字"),
+        ("{}/*强调*文字", "{}<em>强调</em>文字"),
+        ("{}**bold**text", "{}<strong>bold</strong>text"),
+        ("{}/**加粗**文字", "{}<strong>加粗</strong>文字"),
+        ("{}~~old~~", "{}<s>old</s>"),
+        ("{}**see {}**", "{}<strong>see {}</strong>"),
+        ("*a* {}*b", "<em>a</em> {}"),
+    ],
+)
+def test_emphasis_may_end_or_start_at_the_end_of_a_url(text: str, html: str) -> None:
+    made = render_markdown(text.replace("{}", "https://a.example/x"))
+    made = re.sub(r'<a href="([^"]*)"[^>]*>\1</a>', r"\1", made)
+    address = "https://a.example/x/" if "{}/" in text else "https://a.example/x"
+    assert html.replace("{}", address) in made
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://a.example/a*b", "https://a.example/a**b", "https://a.example/a~~b"],
+)
+def test_marks_without_their_other_half_are_part_of_a_url(address: str) -> None:
+    html = render_markdown(f"{address} and {address}")
+    assert html.count(f">{address}</a>") == 2
