@@ -39,8 +39,14 @@ MONEY = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
 AFTER_DOLLAR = re.compile(r"[0-9A-Z_{(]")
 
 # The text between two shell variables, when a letter follows the second dollar: "$src/$dst",
-# "$user@$host", "$first$second". "$k$s" is a formula with a suffix.
-BETWEEN_VARIABLES = re.compile(r"[^\\\n]*[^\w)\]}'!|\\]|[a-z_][a-z0-9_]{2,}")
+# "$user@$host", "$first$second". A longer name may be followed by other separators. Names of one
+# letter are formulas ("$k$s", "$x,$and"), also with an index ("$x_1$s").
+BETWEEN_VARIABLES = re.compile(
+    r"""([a-z]|[A-Z][A-Z0-9_]*)["']?[/:@]([^\s\\^=<>]*[/:@.,"'-])?
+    |(?![a-z]_)[a-z_]\w+(->|=>|["']?[/:@.,;|?&+\[(-]([^\s\\^=<>]*[^\s\\^=<>\w)\]}!|])?)
+    |(?![a-z]_)[a-z_][a-z0-9_]{2,}""",
+    re.VERBOSE,
+)
 
 # Custom commands are not expanded, so a formula cannot be larger than its source.
 CONVERTER = LatexToMathML(max_expansions=0, fancy_error=False, allow_unreliable_rendering=True)

@@ -87,6 +87,13 @@ def test_a_number_that_a_formula_says_itself_is_shown() -> None:
         "echo $first$second",
         "PATH=$prefix/bin:$other",
         '"$src"/"$dst"',
+        "$foo:$bar",
+        "mv $a/$b",
+        "$src/*.$ext",
+        "$this->$name",
+        "$HOME/$dir",
+        "$srcDir/$dst",
+        "$list[$key]",
         "a $ b $ c",
         r"\$x\$",
         "`$x$`",
@@ -105,7 +112,31 @@ def test_money_and_names_of_variables_are_no_formulas(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["the $k$s", "$n$th", "$f'$s", "$n!$ways", r"$\alpha_i$s", "$x_1$ and $y$", "$(a)$s"]
+    "text",
+    [
+        "the $k$s",
+        "$n$th",
+        "$f'$s",
+        "$n!$ways",
+        r"$\alpha_i$s",
+        "$x_1$ and $y$",
+        "$(a)$s",
+        "$x^*$s",
+        "$a>0,$and",
+        "$a<b,$and",
+        "$x=y,$so",
+        "$x^-$and",
+        "$x^+$s",
+        "$x,$and",
+        "$x_1,$and",
+        "$AB,$and",
+        "$ABC$s",
+        "$x_1$s",
+        "$f(x),$then",
+        "$n/2$th",
+        "$a + b,$and",
+        "$ab/c=$x",
+    ],
 )
 def test_letters_may_follow_a_formula(text: str) -> None:
     assert "<math" in render_markdown(text)
