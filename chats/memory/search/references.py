@@ -178,8 +178,8 @@ class Choice:
     def add_with_neighbours(self, message: Message, *, score: float) -> None:
         """Add the best sentences of a match, and of the messages next to it, as far as they fit.
 
-        The message after a match often answers it. A reply also needs the question before it. Both
-        count as one excerpt of the chat together with the match.
+        The message after a person's message often answers it, and a reply needs the question before
+        it. Together with the match, they count as one excerpt of the chat.
         """
         match = MatchingMessage(message.seq or 0, 0, score)
         if not self.add(message, match, LENGTHS):
@@ -189,7 +189,7 @@ class Choice:
         near = [
             each
             for each in order_with_neighbours([match], reach=1)
-            if each.near and (is_reply or each.seq > match.seq)
+            if each.near and is_reply == (each.seq < match.seq)
         ]
         rows = self.paths.load_near(message, [each.seq for each in near])
         asks = is_question_or_request(message.text)
