@@ -72,7 +72,7 @@ def find_attempt_branch(chat_id: uuid.UUID, attempt: AttemptSpec | None) -> Bran
 
 
 def select_branches(chat_id: uuid.UUID) -> QuerySet[Branch]:
-    """Return the branches of a chat that is not deleted, with what a plan reads of them."""
+    """Return the branches of a chat that is not deleted, with the rows that a plan reads."""
     rows = Branch.objects.filter(chat=chat_id, chat__deleted_at=None)
     return rows.select_related("chat__owner", "chat__model", "active_compaction__base")
 
@@ -83,6 +83,6 @@ def get_pending_request(branch: Branch) -> CompactionRequest | None:
 
 
 def get_attempt_request(branch: Branch, attempt: AttemptSpec) -> CompactionRequest | None:
-    """Return the request of an attempt. A first attempt takes up the branch's pending request."""
+    """Return the request of an attempt. A first attempt serves the branch's pending request."""
     is_first = attempt.number == 1
     return attempt.asked or (get_pending_request(branch) if is_first else None)

@@ -249,7 +249,7 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
 
 
 def hide_repacking(archive: zipfile.ZipFile) -> None:
-    """Ignore what a file manager added to an archive. Raises `ImportRefused`."""
+    """Ignore the entries that a file manager added to an archive. Raises `ImportRefused`."""
     try:
         ignore_repacking(archive)
     except SeveralAccounts:

@@ -36,7 +36,7 @@ OF_ONE_CHAT = (UI, BUNDLE)
 
 
 MOST_CHATS = 20_000
-# Names that only our export of a chat as JSON has beside its messages (`documents`).
+# Names that only our export of a chat as JSON has next to its messages (`documents`).
 OURS = frozenset({"id", "system_text", "summary"})
 
 

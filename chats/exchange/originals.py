@@ -49,8 +49,8 @@ PROBLEMS = {
         "not in this archive. Ask an operator to restore it, then export your data again."
     ),
     "file_changed": gettext_noop(
-        "The stored content is not the content that was uploaded. This archive contains it as it "
-        "is stored. Ask an operator to restore it from a backup, then export your data again."
+        "The stored content is not the content that was uploaded. This archive contains the "
+        "stored content. Ask an operator to restore it from a backup, then export your data again."
     ),
     "file_storage_unavailable": gettext_noop(
         "The server could not read the content, so it is not in this archive. Export your data "
@@ -113,7 +113,7 @@ def write_missing_files(
 def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> str:
     """Write the bytes of a file to an archive. Return the code of a problem, or an empty string.
 
-    Changed bytes are written as they are stored. Nothing is written for bytes that the storage
+    Changed bytes are written unchanged. Nothing is written for bytes that the storage
     lacks, cannot read or cannot decrypt, so that one such file does not prevent the archive.
     """
     digest = hashlib.sha256()

@@ -63,7 +63,7 @@ def give_allowed_names(archive: zipfile.ZipFile) -> None:
 def shorten_entry_name(name: str, *, mark: str = "") -> str:
     """Return the name of an entry without forbidden characters, and short enough to be shown.
 
-    The beginning of the file's name and its ending stay, because they tell what it is. `mark` is
+    The beginning of the file's name and its ending stay, because they show its kind. `mark` is
     put before the ending.
     """
     folder, slash, file = names.replace_forbidden_characters(name).rpartition("/")

@@ -82,7 +82,7 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
             with renewed_by_thread(READINGS.get_lease(row), seconds=LONGEST_READING):
                 values, chunks = read_content(row, counter=counter)
         except FileStorageUnavailable:
-            # An outage is no attempt. A due job enqueues the file again.
+            # An outage does not count as an attempt. A due job enqueues the file again.
             READINGS.get_lease(row).release(tries=F("tries") - 1)
             return
         try:

@@ -132,7 +132,7 @@ def run_trial(
         raise NotFound
     ready = prepare_trial(chat, proposal=proposal)
     account = model_choice.get_model_account(ready.model)
-    # The limits of the policy in force apply, not those of the proposal.
+    # The limits of the current policy apply, not those of the proposal.
     in_force = model_choice.choose_chat_model(chat=chat)
     meter = quotas.build_quota_meter(
         owner_id=user.pk,

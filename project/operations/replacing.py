@@ -86,8 +86,8 @@ class Replacement:
 def prepare_replacement(path: Path, *, endings: Sequence[str] = ()) -> Replacement:
     """Return the replacement of a file or folder, which may be absent.
 
-    Deletes what an interrupted restore prepared. Raises OperationRefused for a file that is a mount
-    point, and OSError.
+    Deletes the data that an interrupted restore prepared. Raises OperationRefused for a file that
+    is a mount point, and OSError.
     """
     target = path.resolve()
     is_mounted = is_mount_point(target)
@@ -121,7 +121,7 @@ def is_mount_point(path: Path) -> bool:
 def put_back_on_error(replacements: list[Replacement]) -> Iterator[None]:
     """Undo the replacements if the block fails, and delete the prepared content.
 
-    An OSError becomes OperationRefused, which says what was replaced.
+    An OSError becomes OperationRefused, which names the replaced data.
     """
     try:
         yield

@@ -103,7 +103,7 @@ def replace_content(reader: ArchiveReader, keys: dict[str, str]) -> None:
 
 
 def iter_prepared(reader: ArchiveReader, keys: dict[str, str]) -> Iterator[Replacement]:
-    """Write the content of a backup next to its places, the keys last. Yield what was written.
+    """Write the content of a backup next to its places, the keys last. Yield the written items.
 
     Raises OperationRefused and OSError.
     """

@@ -97,8 +97,8 @@ def test_a_copy_of_the_instructions_is_an_echo(bullets: tuple[str, ...]) -> None
 
 
 def test_a_policys_own_instruction_is_no_fact_of_the_chat() -> None:
-    values = PolicyValues(summary_instruction="Keep what every train costs.")
-    text = under_headings("- Keep what every train costs.")
+    values = PolicyValues(summary_instruction="Keep the price that every train costs.")
+    text = under_headings("- Keep the price that every train costs.")
     assert validate_summary(text, values=values).reasons == ("echo",)
 
 

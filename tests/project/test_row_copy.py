@@ -18,7 +18,7 @@ def read_from_postgresql(number: float) -> object:
 
 @pytest.mark.parametrize("number", [*WHOLE, 0.45, 1e-7, 12345.678, 2**53 + 1, 10**23])
 def test_a_number_has_one_checksum_and_one_form(number: float) -> None:
-    # SQLite stores the text, so it returns the number as it was.
+    # SQLite stores the text, so it returns the number unchanged.
     stored, moved = json.loads(json.dumps(number)), read_from_postgresql(number)
     rows = [Checksum().add([({"n": [value]},)]) for value in (stored, moved)]
     assert rows[0] == rows[1]

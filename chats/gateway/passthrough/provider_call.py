@@ -95,7 +95,7 @@ def build_call_meter(
     values: PolicyValues,
     count: Callable[[TokenCounter], int],
 ) -> quotas.QuotaMeter | None:
-    """Return how a call counts towards the quotas of the key's owner.
+    """Return the meter that counts a call towards the quotas of the key's owner.
 
     None if the policy with `values` has no quotas. Otherwise `count` is called for the local tokens
     of the prompt.

@@ -12,7 +12,7 @@ _GREETED = """
     안녕하세요 감사합니다 네 สวัสดี ขอบคุณ مرحبا شكرا سلام नमस्ते धन्यवाद
 """
 GREETINGS = frozenset(_GREETED.split())
-# Words before the first word that asks: they connect a question with what was said before.
+# Words before the first word that asks: they connect a question with earlier messages.
 _CONNECTING = """
     so and but or now then well actually also too oh ah um hm hmm just still anyway btw first next
     finally sorry great right fine sure perfect alright dear you guys everyone all once again
@@ -78,20 +78,20 @@ _FIRST_WORD = re.compile(r"[\w]+(?:[’'][^\W_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!;])\s+|[。！；\n]+")
 
 
-def fold_letters(text: str) -> str:
+def normalise_letters(text: str) -> str:
     """Return text in lower case without accents and vowel marks, as people often type it."""
     parts = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(one for one in parts if not unicodedata.category(one).startswith("M"))
     return unicodedata.normalize("NFC", plain)
 
 
-def _fold_words(words: str) -> frozenset[str]:
-    return frozenset(fold_letters(words).split())
+def _normalise_words(words: str) -> frozenset[str]:
+    return frozenset(normalise_letters(words).split())
 
 
-_LEADING = _fold_words(f"{_GREETED} {_CONNECTING}")
-_STARTS = _fold_words(_BEGINNINGS)
-_PREFIXED = tuple(fold_letters("و ف ب").split())
+_LEADING = _normalise_words(f"{_GREETED} {_CONNECTING}")
+_STARTS = _normalise_words(_BEGINNINGS)
+_PREFIXED = tuple(normalise_letters("و ف ب").split())
 
 
 def is_question_or_request(text: str) -> bool:
@@ -109,7 +109,7 @@ def is_question_or_request(text: str) -> bool:
 def begins_as_question(text: str) -> bool:
     """Return True if a sentence begins as a question, after greetings and connecting words."""
     rest = skip_leading_words(text)
-    plain = fold_letters(rest)
+    plain = normalise_letters(rest)
     first = _FIRST_WORD.match(plain)
     if first is None:
         return False
@@ -127,7 +127,7 @@ def skip_leading_words(text: str) -> str:
             at = polite.end()
             continue
         first = _FIRST_WORD.match(text, at)
-        if first is None or fold_letters(first[0]) not in _LEADING:
+        if first is None or normalise_letters(first[0]) not in _LEADING:
             break
         at = _skip_separators(text, first.end())
     return text[at:]

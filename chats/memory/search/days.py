@@ -13,7 +13,7 @@ _MONTH = (
     "(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
     "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-# The names of the months in other languages, as they are written after a day.
+# The names of the months in other languages, in the form that follows a day.
 _FOREIGN = """\
 januar februar märz april mai juni juli august september oktober november dezember
 janvier février mars avril mai juin juillet août septembre octobre novembre décembre

@@ -47,7 +47,7 @@ MOST_WITH_NEIGHBOURS = 60
 # Lower limits while a person types, because the question changes quickly.
 QUICKLY_COMPARED = 100
 QUICKLY_WITH_NEIGHBOURS = 20
-# With at least this many texts, a word in a larger share of them than `EVERYDAY` tells nothing.
+# With at least this many texts, a word in a larger share of them than `EVERYDAY` says nothing.
 FEWEST_TEXTS = 50
 EVERYDAY = 0.2
 # A word in at most one of this many texts is specific enough alone.

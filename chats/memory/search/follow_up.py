@@ -1,4 +1,4 @@
-"""Adds what was said before to a short question, which is often a follow-up."""
+"""Adds earlier messages to a short question, which is often a follow-up."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
 
 
 def _list_previous_texts(rows: QuerySet[Message]) -> Iterator[str]:
-    """Yield the texts of the user's previous messages up to one that is no short question."""
+    """Yield the texts of the user's previous messages up to one that is not a short question."""
     number = 0
     for row in rows.filter(role=Message.Role.USER).order_by("-seq")[:MOST_READ]:
         if is_greeting(row.text):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from chats.memory.search.asking import fold_letters
+from chats.memory.search.asking import normalise_letters
 from chats.memory.search.days import mask_dates
 from chats.memory.search.words import (
     STOP_WORDS,
@@ -56,8 +56,8 @@ ar كانت لا لم لن قد التي الذي لي لك
 _BY_LANGUAGE: dict[str, frozenset[str]] = {}
 for _line in _LISTED.splitlines():
     _code, *_some = _line.split()
-    _BY_LANGUAGE[_code] = _BY_LANGUAGE.get(_code, frozenset()) | {*map(fold_letters, _some)}
-_ENGLISH = frozenset(map(fold_letters, STOP_WORDS))
+    _BY_LANGUAGE[_code] = _BY_LANGUAGE.get(_code, frozenset()) | {*map(normalise_letters, _some)}
+_ENGLISH = frozenset(map(normalise_letters, STOP_WORDS))
 # Characters of Chinese and Japanese that mostly belong to grammar and question words.
 _WIDE_GRAMMAR = frozenset(
     "什么甚麼的地得我你您他她它们們是吗嗎叫了着过過在有这這那哪谁誰呢吧个個和与與都也就不没沒"
@@ -92,7 +92,7 @@ def load_grammar_stems(language: str) -> frozenset[str]:
 
 def detect_grammar_language(text: str) -> str:
     """Return the language whose grammar words a text has most often; empty for English."""
-    words = re.findall(r"[^\W\d_]+", fold_letters(text))
+    words = re.findall(r"[^\W\d_]+", normalise_letters(text))
     numbers = {code: sum(word in some for word in words) for code, some in _BY_LANGUAGE.items()}
     best = max(numbers, key=lambda code: numbers[code])
     return best if numbers[best] > sum(word in _ENGLISH for word in words) else ""

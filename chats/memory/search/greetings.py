@@ -2,7 +2,7 @@
 
 import re
 
-from chats.memory.search.asking import GREETINGS, begins_as_question, fold_letters
+from chats.memory.search.asking import GREETINGS, begins_as_question, normalise_letters
 
 _LETTERS = re.compile(r"[^\W_]+")
 _CLAUSE = re.compile(r"[.,;:!\n…—]+")
@@ -96,10 +96,10 @@ _WIDE_GREETINGS = re.compile(
 )
 
 
-_ALONE = frozenset(_LETTERS.findall(fold_letters(f"{' '.join(GREETINGS)} {_AGREED}")))
-_KNOWN = _ALONE | frozenset(_LETTERS.findall(fold_letters(_BESIDE)))
+_ALONE = frozenset(_LETTERS.findall(normalise_letters(f"{' '.join(GREETINGS)} {_AGREED}")))
+_KNOWN = _ALONE | frozenset(_LETTERS.findall(normalise_letters(_BESIDE)))
 _WHOLE = frozenset(
-    " ".join(_LETTERS.findall(fold_letters(phrase)))
+    " ".join(_LETTERS.findall(normalise_letters(phrase)))
     for line in _PHRASES.splitlines()
     for phrase in line.split("|")
     if phrase.strip()
@@ -114,8 +114,8 @@ def is_greeting(text: str) -> bool:
     """
     if any(mark in text for mark in "?？؟"):
         return False
-    plain = _HAVE_A_DAY.sub(" ", fold_letters(_WIDE_GREETINGS.sub(" ", text)))
-    has_greeting = plain != fold_letters(text)
+    plain = _HAVE_A_DAY.sub(" ", normalise_letters(_WIDE_GREETINGS.sub(" ", text)))
+    has_greeting = plain != normalise_letters(text)
     is_left = False
     for clause in _CLAUSE.split(plain):
         words = strip_phrases(_LETTERS.findall(clause))

@@ -22,7 +22,7 @@ def cut_message_parts(
 ) -> tuple[tuple[Part, ...], str]:
     """Cut the contents of a message to about `max_chars` characters in all.
 
-    Each part gets an equal share, and what a short one does not use goes to the long ones. Of a
+    Each part gets an equal share, and the unused rest of a short one goes to the long ones. Of a
     part, the beginning and the end are kept. The second value counts the calls that had no room, by
     name; empty if all are kept. Each call in `parts` has one result. `get_limit` returns the limit
     of a tool's results.

@@ -39,7 +39,7 @@ def find_content_fault(
         asked = [text.replace(_flatten(example), "") for text in asked]
     faults: set[ContentFault] = set()
     for bullet in bullets:
-        fault = _judge_bullet(bullet, asked)
+        fault = _classify_bullet(bullet, asked)
         if not fault and (not told or not told.isdisjoint(extract_telling_words(bullet))):
             return ""
         faults.add(fault or "no_content")
@@ -49,7 +49,7 @@ def find_content_fault(
 
 
 def extract_telling_words(text: str) -> Iterator[str]:
-    """Yield the beginnings of the words of a text that show what it is about, and its numbers.
+    """Yield the beginnings of the words of a text that show its topic, and its numbers.
 
     Scripts without capitals and spaces yield pairs of characters.
     """
@@ -67,14 +67,14 @@ def is_refusal_text(text: str) -> bool:
 
 
 def _list_bullets(summary_text: str) -> Iterator[str]:
-    """Yield the lines of a summary that are no headings, without bullet, label and sources."""
+    """Yield the lines of a summary that are not headings, without bullet, label and sources."""
     for line in summary_text.splitlines():
         plain = _OPENING.sub("", line).strip()
         if plain and not _HEADING.match(line):
             yield strip_source_marks(strip_bullet_label(plain)).strip()
 
 
-def _judge_bullet(bullet: str, asked: Iterable[str]) -> ContentFault:
+def _classify_bullet(bullet: str, asked: Iterable[str]) -> ContentFault:
     flat = _flatten(bullet)
     if not flat or flat in _PLACEHOLDERS or _NOTHING.fullmatch(flat):
         return "no_content"
@@ -92,7 +92,7 @@ def _flatten(text: str) -> str:
 _OPENING = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*•+–—]|\d{1,3}[.)])\s+)*(?:\[[ xX]\]\s+)?")
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _SIGNS = re.compile(r"[^\w\u0300-\u036f\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+|_+")
-# Han, kana, Hangul, and the scripts of India and South-East Asia, whose vowel signs are no letters.
+# Han, kana, Hangul, the scripts of India and South-East Asia: their vowel signs are not letters.
 _PAIRS = (
     "\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\U00020000-\U0003ffff"
@@ -118,7 +118,7 @@ _NOTHING = re.compile(
     r"|identified|found|discussed|available|noted|yet|so far|information|details?|items?|facts?"
     r"|preferences?|decisions?)(?: (?:yet|so far|here|in (?:this|the) \w+))?"
 )
-# The beginning of an apology or of a statement about what the writer cannot do.
+# The beginning of an apology or of a statement about the limits of the writer.
 _DECLINES = re.compile(
     r"[\W_]*(?:(?:i['’]?m|i am)(?: \w+)? (?:sorry|unable|not able)|sorry\b|apologies|my apologies"
     r"|i apologi[sz]e|i (?:can(?: ?no|['’])t|won['’]t|will not|do not|don['’]t|am unable)"
@@ -133,7 +133,7 @@ _DECLINES = re.compile(
     r"|残念ながら|죄송|미안|안타깝|유감|ขออภัย|ขอโทษ|xin lỗi|rất tiếc|maaf)",
     re.IGNORECASE,
 )
-# What is declined: to summarise, to help, to follow the request.
+# The declined task: to summarise, to help, to follow the request.
 _TASK = re.compile(
     r"summar|conversation|\bchat\b|request|\bhelp|assist|compl(?:y|ete)|transcript|zusammenfass|helfen"
     r"|gespräch|unterhaltung|anfrage|résum|\baider|demande|resum|ayud|conversaci|solicitud|petici"

@@ -15,7 +15,7 @@ _REMARK = re.compile(r"[(（][^()（）]*[)）]$")
 _ALL = frozenset(
     {"all", "everyone", "everybody", "alle", "tous", "todos", "所有人", "大家", "全员"}
 )
-# Words of politeness, which call nobody.
+# Words of politeness, which do not call a member.
 _POLITE = frozenset(
     {"please", "bitte", "thanks", "thankyou", "danke", "merci", "gracias", "请", "谢谢"}
 )
@@ -27,7 +27,7 @@ def split_called_names(called: Sequence[str], *, names: Iterable[str]) -> tuple[
     A text that is a whole name is kept. Otherwise, signs around it and a remark in brackets are
     removed, and it is split at "and" and its signs; of the names that fit, the longest is taken. A
     part of a name is never taken for the name, so all other texts are returned unchanged. Words for
-    everybody become `team_view.EVERYBODY`.
+    all members become `team_view.EVERYBODY`.
     """
     known = {fold_member_name(name): name for name in (*names, EVERYBODY, PERSON)}
     found: list[str] = []

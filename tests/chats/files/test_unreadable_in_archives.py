@@ -70,7 +70,7 @@ def test_an_unreadable_file_does_not_prevent_the_archive(
 
 
 class Forbidden(Exception):
-    """An error of a storage that is no OSError, like those of the client for S3."""
+    """An error of a storage that is not an OSError, like those of the client for S3."""
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), Forbidden()])
@@ -102,7 +102,7 @@ def test_changed_content_is_in_the_archive_with_its_reason(
     found = list_archived(export_account(of_alice))["bad.txt"]
     assert found["file"] == f"uploads/{row.sha256}"
     assert found["code"] == "file_changed"
-    assert "as it is stored" in found["reason"]
+    assert "stored content" in found["reason"]
 
 
 def test_a_refused_file_has_the_reason_of_the_scanner(of_alice: Program, upload: Upload) -> None:

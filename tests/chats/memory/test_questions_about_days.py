@@ -1,4 +1,4 @@
-"""A question about a time finds what was said then, without a shared word."""
+"""A question about a time finds the messages of that time, without a shared word."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

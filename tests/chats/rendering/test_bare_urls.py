@@ -49,7 +49,7 @@ def test_a_url_with_a_password_links_to_its_host() -> None:
     html = render_markdown("https://user:1pass@host.example/a")
     assert 'href="https://user:1pass@host.example/a"' in html
     assert "(<bdi>host.example</bdi>)" in html
-    # Text after a URL is no user name.
+    # Text after a URL is not a user name.
     assert 'href="https://a.example"' in render_markdown("https://a.example联系me@b.example")
 
 

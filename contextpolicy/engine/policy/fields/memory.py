@@ -31,7 +31,7 @@ class MemoryFields:
         label=gettext_noop("Maximum excerpts"),
         help_text=gettext_noop(
             "Limits the excerpts in a prompt to this number. If other chats are sources too, at "
-            "most two excerpts come from the same chat, each with the message before or after it."
+            "most two excerpts come from the same chat, each with the previous or the next message."
         ),
         combine="min",
         largest=300,
