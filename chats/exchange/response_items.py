@@ -6,13 +6,12 @@ from typing import Any
 from chats.exchange.draft_builder import Builder
 from chats.exchange.entry_values import encode_as_json, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items
-from chats.exchange.tool_results import join_results
+from chats.exchange.tool_results import append_result
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,
     ToolCallPart,
-    ToolResultPart,
 )
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
@@ -46,10 +45,6 @@ class ReplyParts:
         self.parts: list[Part] = []
         self.calls: dict[str, ToolCallPart] = {}
 
-    def join(self) -> list[Part]:
-        """Return the parts, with one result for each call."""
-        return join_results(self.parts)
-
     def add_call(self, call_id: object, name: object, arguments: str) -> str:
         """Add a call. Return its id, which is new if the given one is empty or known."""
         own_id = str(call_id or "")
@@ -66,7 +61,7 @@ class ReplyParts:
         if call is None:
             self.builder.losses.append(f"stray_result:{call_id[:80]}")
             return
-        self.parts += [*files, ToolResultPart(call_id, call.name, text)]
+        append_result(self.parts, call, text, files)
 
     def add_code(self, code: str, *, language: str, output: str | None) -> None:
         """Add code that was run as a call, with its output if there is one."""

@@ -16,9 +16,6 @@ from contextpolicy.engine.messages.messages import (
     parse_result_image,
 )
 
-# The maximum messages that are searched for the call of a result without an id.
-LOOKED_AT = 200
-
 
 @dataclass(slots=True)
 class ResultPlacer:
@@ -33,9 +30,11 @@ class ResultPlacer:
     message_of: Mapping[str, str | None]
     losses: list[str]
     lost: int = 0
-    # Each call with the id of its entry, and the results of each call that has one.
-    calls: dict[str, tuple[str, ToolCallPart]] = field(default_factory=dict)
-    results: dict[str, list[Part]] = field(default_factory=dict)
+    # Each call with its entry, and the calls that have a result, maybe an empty one.
+    calls: dict[str, tuple[SourceEntry, ToolCallPart]] = field(default_factory=dict)
+    answered: dict[str, None] = field(default_factory=dict)
+    # The texts of the placed results, with the call of each.
+    texts: set[tuple[str, str]] = field(default_factory=set)
 
     def place_all(self, order: Iterable[str]) -> None:
         """Place the results of the entries in this order.
@@ -43,19 +42,17 @@ class ResultPlacer:
         Further results of a call are added to its first one. An empty result is stored only if the
         call has no other.
         """
-        for own_id, entry in self.entries.items():
+        for entry in self.entries.values():
             for part in list_entry_calls(entry):
-                self.calls[part.call_id] = (own_id, part)
+                self.calls[part.call_id] = (entry, part)
         for own_id in order:
             self.place(own_id)
-        for call_id, parts in self.results.items():
-            own_id, call = self.calls[call_id]
-            # An entry with calls is never on disk.
-            into = cast(list[Part], self.entries[own_id].parts)
-            into += join_results(parts or [ToolResultPart(call_id, call.name, "")])
+        for call_id in self.answered:
+            if find_result(self.calls[call_id][0].parts, call_id) is None:
+                self.add_result(call_id, "", ())
 
     def place(self, own_id: str) -> None:
-        """Find the call of the result of an entry, if it is a result."""
+        """Place the result of an entry, if it is one."""
         entry = self.entries[own_id]
         if entry.result is None:
             return
@@ -65,10 +62,19 @@ class ResultPlacer:
             self.lost += 1
             self.losses.append(f"stray_result:{(call_id or own_id)[:80]}")
             return
+        self.answered[call_id] = None
         text = extract_result_text(content)
-        found = self.results.setdefault(call_id, [])
         if text.strip() or entry.files:
-            found += [*entry.files, ToolResultPart(call_id, self.calls[call_id][1].name, text)]
+            self.add_result(call_id, text, entry.files)
+
+    def add_result(self, call_id: str, text: str, files: Sequence[FilePart]) -> None:
+        """Add a result with its files to a call. The text of a repeated result is not repeated."""
+        entry, call = self.calls[call_id]
+        is_repeated = (call_id, text) in self.texts
+        self.texts.add((call_id, text))
+        # An entry with calls is never on disk.
+        parts = cast(list[Part], entry.parts)
+        append_result(parts, call, "" if is_repeated else text, files)
 
     def find_nearest_call(self, own_id: str | None) -> str:
         """Return the id of the call that a result without an id belongs to; empty if none.
@@ -77,14 +83,12 @@ class ResultPlacer:
         nearest open call of those directly before it, because calls can be made together.
         """
         nearest = ""
-        for _ in range(LOOKED_AT):
-            if own_id is None:
-                break
+        while own_id is not None:
             calls = [part.call_id for part in list_entry_calls(self.entries[own_id])][::-1]
             if nearest and not calls:
                 break
             for call_id in calls:
-                if call_id not in self.results:
+                if call_id not in self.answered:
                     return call_id
             nearest = nearest or next(iter(calls), "")
             parent = self.parents[own_id]
@@ -92,45 +96,25 @@ class ResultPlacer:
         return nearest
 
 
-@dataclass(slots=True)
-class _Result:
-    """The first result of a call, the texts of all its results, and the files before each."""
+def append_result(
+    parts: list[Part], call: ToolCallPart, text: str, files: Sequence[FilePart] = ()
+) -> None:
+    """Add a result with its files to the parts of a message, or to the result of the same call."""
+    place = find_result(parts, call.call_id)
+    if place is None:
+        parts += [*files, ToolResultPart(call.call_id, call.name, text)]
+        return
+    known = cast(ToolResultPart, parts[place])
+    parts[place] = replace(known, content=JOINT.join(filter(None, (known.content, text))))
+    parts[place:place] = [file for file in files if file not in parts]
 
-    first: ToolResultPart
-    texts: list[str]
-    files: list[FilePart]
 
-    def join(self) -> list[Part]:
-        content = JOINT.join(filter(None, dict.fromkeys(self.texts)))
-        return [*dict.fromkeys(self.files), replace(self.first, content=content)]
-
-
-def join_results(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts of a message with one result for each call, in place of its first one.
-
-    The files directly before a result stay directly before it. Repeated texts and files are there
-    once.
-    """
-    joined: list[Part | _Result] = []
-    results: dict[str, _Result] = {}
-    files: list[FilePart] = []
-    for part in parts:
-        if isinstance(part, FilePart):
-            files.append(part)
-            continue
-        if isinstance(part, ToolResultPart) and part.call_id in results:
-            results[part.call_id].texts.append(part.content)
-            results[part.call_id].files += files
-        elif isinstance(part, ToolResultPart):
-            results[part.call_id] = _Result(part, [part.content], files)
-            joined.append(results[part.call_id])
-        else:
-            joined += [*files, part]
-        files = []
-    joined += files
-    return [
-        one for item in joined for one in (item.join() if isinstance(item, _Result) else [item])
-    ]
+def find_result(parts: Sequence[Part], call_id: str) -> int | None:
+    """Return the index of the result of a call; None if it has none."""
+    for place, part in enumerate(parts):
+        if isinstance(part, ToolResultPart) and part.call_id == call_id:
+            return place
+    return None
 
 
 def name_result_images(parts: Sequence[Part]) -> Sequence[Part]:

@@ -14,14 +14,13 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
-from chats.exchange.tool_results import join_results, split_files
+from chats.exchange.tool_results import append_result, split_files
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
     ReasoningPart,
     TextPart,
     ToolCallPart,
-    ToolResultPart,
 )
 
 Found = ChatDraft | Unreadable
@@ -250,15 +249,14 @@ def parse_claude_message(
     blocks = get_list_items(listed) if is_json_list(listed) else [listed]
     parts: list[Part] = []
     open_calls: list[ToolCallPart] = []
-    calls: dict[str, ToolCallPart] = {}
     for block in blocks:
         if isinstance(block, Mapping) and block.get("type") == "tool_result":
             # Older exports name no call: results follow the order of the calls.
-            named = [calls[used]] if (used := str(block.get("tool_use_id"))) in calls else []
+            calls = [part for part in parts if isinstance(part, ToolCallPart)]
+            named = [call for call in calls if call.call_id == block.get("tool_use_id")]
             for call in (named or open_calls)[:1]:
                 open_calls = [other for other in open_calls if other is not call]
-                text = extract_result_text(block.get("content"))
-                parts.append(ToolResultPart(call.call_id, call.name, text))
+                append_result(parts, call, extract_result_text(block.get("content")))
                 break
             else:
                 builder.losses.append("stray_result")
@@ -266,7 +264,6 @@ def parse_claude_message(
             read = builder.blocks([block])
             parts += read
             open_calls += [part for part in read if isinstance(part, ToolCallPart)]
-            calls |= {part.call_id: part for part in read if isinstance(part, ToolCallPart)}
     for attached in get_list_items(item.get("attachments")):
         if isinstance(attached, Mapping):
             name = str(attached.get("file_name") or "")
@@ -275,6 +272,4 @@ def parse_claude_message(
                 for t in select_texts([attached.get("extracted_content")])
             ]
     parts += builder.files(get_list_items(item.get("files")))
-    return builder.add(
-        own, parent=parent, role=role, parts=join_results(parts), ts=item.get("created_at")
-    )
+    return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))

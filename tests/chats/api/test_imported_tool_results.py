@@ -5,13 +5,8 @@ from typing import Any
 
 import pytest
 
-from chats.exchange.draft_builder import Builder
-from chats.exchange.drafts import ChatDraft
-from chats.exchange.tool_results import join_results
 from chats.models import Message, MessageImage
 from contextpolicy.engine.messages.messages import (
-    TextPart,
-    ToolCallPart,
     ToolResultPart,
     find_result_images,
     parse_parts,
@@ -152,23 +147,3 @@ def test_further_results_of_a_call_of_claude_are_kept(of_alice: Program) -> None
     made = brought(of_alice, json.dumps([{"uuid": "c", "chat_messages": [said]}]).encode())
     assert list_results(made) == (["one\n\ntwo", "other"], [])
     assert made["losses"] == ["stray_result"]
-
-
-def test_many_results_of_a_call_are_joined_in_linear_time() -> None:
-    call = ToolCallPart("c", "search", "{}")
-    parts = [ToolResultPart("c", "search", f"{number}".ljust(200)) for number in range(50_000)]
-    _, result = join_results([call, *parts])
-    assert isinstance(result, ToolResultPart)
-    assert len(result.content) == 50_000 * 202 - 2
-
-
-def test_results_without_a_call_are_searched_for_in_a_part_of_the_chat() -> None:
-    builder = Builder()
-    before = None
-    for number in range(5_000):
-        parts = [TextPart("x")]
-        before = builder.add(f"m{number}", parent=before, role="user", parts=parts)
-        builder.result("", "stray", own_id=f"r{number}", parent=before)
-    draft = builder.draft(source="s", title="")
-    assert isinstance(draft, ChatDraft)
-    assert (draft.counted, draft.lost) == (10_000, 5_000)
