@@ -77,7 +77,7 @@ def parse_librechat_content(own: str, content: object, builder: Builder) -> list
             read_tool_call(block["tool_call"], reply)
         else:
             reply.parts += builder.block(block)
-    return reply.parts
+    return reply.finish()
 
 
 def parse_librechat_files(item: Mapping[str, Any], builder: Builder) -> list[FilePart]:

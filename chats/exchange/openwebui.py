@@ -114,11 +114,11 @@ def parse_openwebui_content(own: str, node: Mapping[str, Any], builder: Builder)
     for item in get_list_items(node.get("output")):
         read_output_item(item, reply)
     if reply.parts:
-        return reply.parts
+        return reply.finish()
     if not isinstance(content, str) or len(content) > SEARCHED_TEXT:
         return builder.blocks(content)
     read_reply_text(content, reply)
-    return reply.parts
+    return reply.finish()
 
 
 def read_output_item(item: object, reply: ReplyParts) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from chats.exchange.draft_builder import Builder
 from chats.exchange.entry_values import encode_as_json, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items
-from chats.exchange.tool_results import append_result
+from chats.exchange.tool_results import ResultCollector
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -44,6 +44,7 @@ class ReplyParts:
         self.builder = builder
         self.parts: list[Part] = []
         self.calls: dict[str, ToolCallPart] = {}
+        self.results = ResultCollector(self.parts, builder.losses)
 
     def add_call(self, call_id: object, name: object, arguments: str) -> str:
         """Add a call. Return its id, which is new if the given one is empty or known."""
@@ -61,7 +62,7 @@ class ReplyParts:
         if call is None:
             self.builder.losses.append(f"stray_result:{call_id[:80]}")
             return
-        append_result(self.parts, call, text, files)
+        self.results.add(call, text, files)
 
     def add_code(self, code: str, *, language: str, output: str | None) -> None:
         """Add code that was run as a call, with its output if there is one."""
@@ -69,6 +70,11 @@ class ReplyParts:
         own_id = self.add_call("", "code_interpreter", arguments)
         if output is not None:
             self.add_result(own_id, output)
+
+    def finish(self) -> list[Part]:
+        """Return the parts with the results of the calls. Nothing may be added afterwards."""
+        self.results.finish()
+        return self.parts
 
 
 def describe_output(output: object) -> str | None:

@@ -1,9 +1,11 @@
 """Puts the tool results of an imported chat after their calls."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
+from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.entry_values import SourceEntry, extract_result_text, list_entry_calls
 from contextpolicy.engine.messages.messages import (
     JOINT,
@@ -14,7 +16,68 @@ from contextpolicy.engine.messages.messages import (
     ToolResultPart,
     name_result_image,
     parse_result_image,
+    serialize_parts,
 )
+
+# Characters of a message that results leave free: reasoning in texts becomes parts, and images in
+# results get longer names.
+KEPT_FREE = 100_000
+
+
+class ResultCollector:
+    """Collects the results of the calls in one message, and joins those of each call once.
+
+    `parts` gets a result for each call with one, where its first result was added. `losses`
+    receives those that would make the message longer than an import may store.
+    """
+
+    def __init__(self, parts: list[Part], losses: list[str]) -> None:
+        self.parts = parts
+        self.losses = losses
+        self.texts: dict[str, list[str]] = {}
+        self.files: dict[str, dict[FilePart, None]] = {}
+        # The calls whose result was in the message from the beginning.
+        self.own = {part.call_id for part in parts if isinstance(part, ToolResultPart)}
+
+    def has_result(self, call_id: str) -> bool:
+        """Return True if the message has a result of a call, maybe an empty one."""
+        return call_id in self.texts or call_id in self.own
+
+    def add(self, call: ToolCallPart, text: str, files: Sequence[FilePart] = ()) -> None:
+        """Add a result with its files after the parts, or to the result of the same call."""
+        if not self.has_result(call.call_id):
+            self.parts.append(ToolResultPart(call.call_id, call.name, ""))
+        texts = self.texts.setdefault(call.call_id, [])
+        texts += [text] if text else []
+        self.files.setdefault(call.call_id, {}).update(dict.fromkeys(files))
+
+    def finish(self) -> int:
+        """Write the collected results into the parts. Return the number of those left out."""
+        if not self.texts:
+            return 0
+        room = LONGEST_MESSAGE - KEPT_FREE - sum(map(measure_part, self.parts))
+        known = {part for part in self.parts if isinstance(part, FilePart)}
+        found: list[Part] = []
+        lost = 0
+        for part in self.parts:
+            if not isinstance(part, ToolResultPart) or part.call_id not in self.texts:
+                found.append(part)
+                continue
+            files = [file for file in self.files.pop(part.call_id) if file not in known]
+            known.update(files)
+            room -= sum(map(measure_part, files))
+            kept = [part.content] if part.content else []
+            for text in self.texts.pop(part.call_id):
+                size = measure_text(JOINT + text)
+                if size <= room:
+                    room -= size
+                    kept.append(text)
+                else:
+                    lost += 1
+                    self.losses.append(f"result_dropped:{part.call_id[:80]}")
+            found += [*files, ToolResultPart(part.call_id, part.name, JOINT.join(kept))]
+        self.parts[:] = found
+        return lost
 
 
 @dataclass(slots=True)
@@ -22,7 +85,7 @@ class ResultPlacer:
     """Puts results after their calls.
 
     `message_of`: the message for each entry, itself or its nearest ancestor. `losses` receives the
-    results without a call; `lost` is their number.
+    results without a call, and those for which the message has no room; `lost` is their number.
     """
 
     entries: Mapping[str, SourceEntry]
@@ -35,6 +98,8 @@ class ResultPlacer:
     answered: dict[str, None] = field(default_factory=dict)
     # The texts of the placed results, with the call of each.
     texts: set[tuple[str, str]] = field(default_factory=set)
+    # The results of each message, by the id of its entry.
+    collectors: dict[str, ResultCollector] = field(default_factory=dict)
 
     def place_all(self, order: Iterable[str]) -> None:
         """Place the results of the entries in this order.
@@ -48,8 +113,9 @@ class ResultPlacer:
         for own_id in order:
             self.place(own_id)
         for call_id in self.answered:
-            if find_result(self.calls[call_id][0].parts, call_id) is None:
-                self.add_result(call_id, "", ())
+            self.add_result(call_id, "", ())
+        for collector in self.collectors.values():
+            self.lost += collector.finish()
 
     def place(self, own_id: str) -> None:
         """Place the result of an entry, if it is one."""
@@ -72,9 +138,11 @@ class ResultPlacer:
         entry, call = self.calls[call_id]
         is_repeated = (call_id, text) in self.texts
         self.texts.add((call_id, text))
-        # An entry with calls is never on disk.
-        parts = cast(list[Part], entry.parts)
-        append_result(parts, call, "" if is_repeated else text, files)
+        if entry.id not in self.collectors:
+            # An entry with calls is never on disk.
+            parts = cast(list[Part], entry.parts)
+            self.collectors[entry.id] = ResultCollector(parts, self.losses)
+        self.collectors[entry.id].add(call, "" if is_repeated else text, files)
 
     def find_nearest_call(self, own_id: str | None) -> str:
         """Return the id of the call that a result without an id belongs to; empty if none.
@@ -96,25 +164,19 @@ class ResultPlacer:
         return nearest
 
 
-def append_result(
-    parts: list[Part], call: ToolCallPart, text: str, files: Sequence[FilePart] = ()
-) -> None:
-    """Add a result with its files to the parts of a message, or to the result of the same call."""
-    place = find_result(parts, call.call_id)
-    if place is None:
-        parts += [*files, ToolResultPart(call.call_id, call.name, text)]
-        return
-    known = cast(ToolResultPart, parts[place])
-    parts[place] = replace(known, content=JOINT.join(filter(None, (known.content, text))))
-    parts[place:place] = [file for file in files if file not in parts]
+def measure_part(part: Part) -> int:
+    """Return the characters that a part takes in a stored message.
+
+    An image or a file in a data URL is stored elsewhere, so only a short reference counts.
+    """
+    if isinstance(part, FilePart) and part.reference.startswith("data:"):
+        part = FilePart(part.media_type, part.name, "-" * 200, part.text)
+    return measure_text(serialize_parts([part]))
 
 
-def find_result(parts: Sequence[Part], call_id: str) -> int | None:
-    """Return the index of the result of a call; None if it has none."""
-    for place, part in enumerate(parts):
-        if isinstance(part, ToolResultPart) and part.call_id == call_id:
-            return place
-    return None
+def measure_text(value: object) -> int:
+    """Return the characters of a value as JSON."""
+    return len(json.dumps(value, ensure_ascii=False))
 
 
 def name_result_images(parts: Sequence[Part]) -> Sequence[Part]:

@@ -14,7 +14,7 @@ from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
 from chats.exchange.entry_values import NO_PARENT, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
-from chats.exchange.tool_results import append_result, split_files
+from chats.exchange.tool_results import ResultCollector, split_files
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -249,6 +249,7 @@ def parse_claude_message(
     blocks = get_list_items(listed) if is_json_list(listed) else [listed]
     parts: list[Part] = []
     open_calls: list[ToolCallPart] = []
+    results = ResultCollector(parts, builder.losses)
     for block in blocks:
         if isinstance(block, Mapping) and block.get("type") == "tool_result":
             # Older exports name no call: results follow the order of the calls.
@@ -256,7 +257,7 @@ def parse_claude_message(
             named = [call for call in calls if call.call_id == block.get("tool_use_id")]
             for call in (named or open_calls)[:1]:
                 open_calls = [other for other in open_calls if other is not call]
-                append_result(parts, call, extract_result_text(block.get("content")))
+                results.add(call, extract_result_text(block.get("content")))
                 break
             else:
                 builder.losses.append("stray_result")
@@ -272,4 +273,5 @@ def parse_claude_message(
                 for t in select_texts([attached.get("extracted_content")])
             ]
     parts += builder.files(get_list_items(item.get("files")))
+    results.finish()
     return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))

@@ -12,6 +12,9 @@ WORDS: Mapping[str, str] = {
     "error_as_output": gettext_noop("Tool errors were stored as tool results."),
     "content_dropped": gettext_noop("Content of unsupported kinds, such as audio, was left out."),
     "stray_result": gettext_noop("Tool results without a tool call in the file were left out."),
+    "result_dropped": gettext_noop(
+        "Tool results were left out because their message would be longer than allowed."
+    ),
     "file_by_name_only": gettext_noop(
         "Files and pictures were imported by name only. The import file does not contain their "
         "content."

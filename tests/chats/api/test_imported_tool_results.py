@@ -1,12 +1,17 @@
 """Tool results of imported chats: pictures, several results of a call, and empty ones."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
+from chats.exchange.tool_results import ResultCollector
 from chats.models import Message, MessageImage
 from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Part,
+    ToolCallPart,
     ToolResultPart,
     find_result_images,
     parse_parts,
@@ -147,3 +152,37 @@ def test_further_results_of_a_call_of_claude_are_kept(of_alice: Program) -> None
     made = brought(of_alice, json.dumps([{"uuid": "c", "chat_messages": [said]}]).encode())
     assert list_results(made) == (["one\n\ntwo", "other"], [])
     assert made["losses"] == ["stray_result"]
+
+
+def test_results_for_which_a_message_has_no_room_are_left_out(of_alice: Program) -> None:
+    pages = [quote(f"{number}" + "x" * 999_999) for number in range(9)]
+    found = bring(of_alice, json.dumps([run_tool(*pages, quote("short"))]).encode())
+    (made,) = found.chats
+    assert made["losses"] == ["result_dropped:c"] * 2
+    assert (found.row["messages_imported"], found.row["messages_in_file"]) == (11, 13)
+    ((text,), _) = list_results(made)
+    assert [piece[:1] for piece in text.split("\n\n")] == [*"0123456", "s"]
+
+
+def test_results_in_a_message_of_claude_have_a_limit_too(of_alice: Program) -> None:
+    results = [
+        {"type": "tool_result", "tool_use_id": "t", "content": f"{number}" + "x" * 999_999}
+        for number in range(9)
+    ]
+    called = {"type": "tool_use", "id": "t", "name": "search", "input": {}}
+    said = {"uuid": "m", "sender": "assistant", "content": [called, *results]}
+    made = brought(of_alice, json.dumps([{"uuid": "c", "chat_messages": [said]}]).encode())
+    assert made["losses"] == ["result_dropped:t"] * 2
+
+
+def test_many_results_of_a_call_are_joined_once() -> None:
+    parts: list[Part] = [ToolCallPart("c", "find", "{}")]
+    collector = ResultCollector(parts, [])
+    begin = time.process_time()
+    for number in range(20_000):
+        file = FilePart("image/*", "", f"https://a.example/{number}")
+        collector.add(ToolCallPart("c", "find", "{}"), f"{number}" + "x" * 100, [file])
+    assert collector.finish() == 0
+    # Copying the joined text for each result takes minutes.
+    assert time.process_time() - begin < 10
+    assert len(parts) == 20_002
