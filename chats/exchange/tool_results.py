@@ -19,6 +19,8 @@ from contextpolicy.engine.messages.messages import (
     serialize_parts,
 )
 
+# The maximum messages that are searched for the call of a result without an id.
+LOOKED_AT = 200
 # Characters of a message that results leave free: reasoning in texts becomes parts, and images in
 # results get longer names.
 KEPT_FREE = 100_000
@@ -151,7 +153,9 @@ class ResultPlacer:
         nearest open call of those directly before it, because calls can be made together.
         """
         nearest = ""
-        while own_id is not None:
+        for _ in range(LOOKED_AT):
+            if own_id is None:
+                break
             calls = [part.call_id for part in list_entry_calls(self.entries[own_id])][::-1]
             if nearest and not calls:
                 break

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from chats.exchange.draft_builder import Builder
+from chats.exchange.drafts import ChatDraft
 from chats.exchange.tool_results import ResultCollector
 from chats.models import Message, MessageImage
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
+    TextPart,
     ToolCallPart,
     ToolResultPart,
     find_result_images,
@@ -186,3 +189,15 @@ def test_many_results_of_a_call_are_joined_once() -> None:
     # Copying the joined text for each result takes minutes.
     assert time.process_time() - begin < 10
     assert len(parts) == 20_002
+
+
+def test_results_without_a_call_are_searched_for_in_a_part_of_the_chat() -> None:
+    builder = Builder()
+    before = None
+    for number in range(5_000):
+        parts = [TextPart("x")]
+        before = builder.add(f"m{number}", parent=before, role="user", parts=parts)
+        builder.result("", "stray", own_id=f"r{number}", parent=before)
+    draft = builder.draft(source="s", title="")
+    assert isinstance(draft, ChatDraft)
+    assert (draft.counted, draft.lost) == (10_000, 5_000)
