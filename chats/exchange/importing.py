@@ -32,15 +32,13 @@ from chats.exchange.import_sources import (
     build_sequential_part,
     sanitise_drafts,
 )
+from chats.exchange.repacked_archives import CHATS_NAME
 from chats.ground.sentences import Sentence
 
 EVERYTHING = "everything"
 
 
-# Names of archive entries from products, and of entries that are complete files.
-CHATS_NAME = re.compile(r"(?:conversations(?:-\d{1,6})?|prod-grok-backend)\.json")
-
-
+# Names of archive entries that are complete files.
 READABLE = re.compile(r".*\.(?:json|jsonl|ndjson|aider\.chat\.history\.md)", re.DOTALL)
 
 

@@ -5,13 +5,39 @@ downloaded archives automatically, so users often have only the folder. Older to
 write paths with backslashes.
 """
 
+import lzma
+import re
 import zipfile
-from collections.abc import Collection
+import zlib
+from collections.abc import Collection, Mapping
 
 from contextpolicy.engine.text import names
 
 # Entries that only archives of this product have: of an account, and of a bundle with its `META`.
 ACCOUNT, BUNDLE, META = "account.json", "history.jsonl", "meta.json"
+# The folder with the chats of an account.
+CHATS = "chats/"
+# Names of the files with the chats of another product.
+CHATS_NAME = re.compile(r"(?:conversations(?:-\d{1,6})?|prod-grok-backend)\.json")
+# What is in the entries of this product, but hardly in others of the same name.
+OF_ACCOUNT = re.compile(rb'"chats"\s{0,20}:\s{0,20}\[')
+OF_META = re.compile(rb'"version"\s{0,20}:\s{0,20}1[^\d.]')
+OF_HISTORY = re.compile(rb'"parts"\s{0,20}:\s{0,20}\[')
+# Maximum bytes of the entries that are searched for it, and the size of a piece.
+SEARCHED_BYTES = 64 * 1024 * 1024
+PIECE = 64 * 1024
+# Longer than what is searched for.
+OVERLAP = 64
+UNREADABLE = (
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # Maximum characters of an entry's name, of its folder and its file's name, and of an ending.
 LONGEST_NAME = 300
 LONGEST_PART = 130
@@ -27,14 +53,14 @@ class SeveralAccounts(ValueError):
 def ignore_repacking(archive: zipfile.ZipFile) -> None:
     """Hide folders and operating systems' files in an archive, and folders around its content.
 
-    If a folder contains an archive of this product, only its entries remain. The entries of the
-    open archive get other names. Its file does not change. The paths must be safe. Raises
-    `SeveralAccounts`.
+    If a folder contains an archive of this product, and no chats of another product are outside
+    it, only its entries remain. The entries of the open archive get other names. Its file does not
+    change. The paths must be safe. Raises `SeveralAccounts`.
     """
     for entry in archive.filelist:
         entry.filename = entry.filename.replace("\\", "/")
     entries = [entry for entry in archive.filelist if not is_added(entry)]
-    root = find_root([entry.filename for entry in entries])
+    root = RootFinder(archive, entries).find_root()
     entries = [entry for entry in entries if entry.filename.startswith(root)]
     for entry in entries:
         entry.filename = entry.filename.removeprefix(root)
@@ -74,25 +100,67 @@ def shorten_entry_name(name: str, *, mark: str = "") -> str:
     return f"{folder[:LONGEST_PART]}{slash}{stem[:LONGEST_PART]}{mark}{dot}{ending}"
 
 
-def find_root(listed: Collection[str]) -> str:
-    """Return the folder that contains an archive of this product, with its slash.
+class RootFinder:
+    """Finds the folder with an archive of this product among the entries of an archive."""
 
-    Empty if it is at the top, or if there is none. Raises `SeveralAccounts`.
-    """
-    accounts = list_folders_with(ACCOUNT, listed)
-    if accounts:
-        fewest = min(folder.count("/") for folder in accounts)
-        nearest = [folder for folder in accounts if folder.count("/") == fewest]
-        if len(nearest) > 1:
-            raise SeveralAccounts
-        return nearest[0]
-    known = set(listed)
-    bundles = [
-        folder
-        for folder in list_folders_with(BUNDLE, listed)
-        if folder + META in known or all(name.startswith(folder) for name in listed)
-    ]
-    return bundles[0] if len(bundles) == 1 else ""
+    def __init__(self, archive: zipfile.ZipFile, entries: Collection[zipfile.ZipInfo]) -> None:
+        self.archive = archive
+        self.entries: Mapping[str, zipfile.ZipInfo] = {entry.filename: entry for entry in entries}
+        self.left = SEARCHED_BYTES
+
+    def find_root(self) -> str:
+        """Return the folder that contains an archive of this product, with its slash.
+
+        Empty if it is at the top, if there is none, or if chats of another product are outside it.
+        Raises `SeveralAccounts`.
+        """
+        accounts = list_folders_with(ACCOUNT, self.entries)
+        if "" in accounts:
+            return ""
+        accounts = [folder for folder in accounts if self.is_account(folder)]
+        if accounts and not self.has_chats_outside(accounts):
+            fewest = min(folder.count("/") for folder in accounts)
+            nearest = [folder for folder in accounts if folder.count("/") == fewest]
+            if len(nearest) > 1:
+                raise SeveralAccounts
+            return nearest[0]
+        bundles = [f for f in list_folders_with(BUNDLE, self.entries) if self.is_bundle(f)]
+        is_only = len(bundles) == 1 and not self.has_chats_outside(bundles)
+        return bundles[0] if is_only else ""
+
+    def is_account(self, folder: str) -> bool:
+        """Return True if a folder with an account list contains the archive of an account."""
+        has_chats = any(name.startswith(folder + CHATS) for name in self.entries)
+        return has_chats or self.contains(folder + ACCOUNT, OF_ACCOUNT)
+
+    def is_bundle(self, folder: str) -> bool:
+        """Return True if a folder with a history contains a bundle."""
+        if folder + META in self.entries:
+            return self.contains(folder + META, OF_META)
+        is_whole = all(name.startswith(folder) for name in self.entries)
+        return is_whole and self.contains(folder + BUNDLE, OF_HISTORY)
+
+    def has_chats_outside(self, folders: Collection[str]) -> bool:
+        """Return True if the archive has a file with another product's chats in no such folder."""
+        return any(
+            CHATS_NAME.fullmatch(name.rpartition("/")[2]) and not name.startswith(tuple(folders))
+            for name in self.entries
+        )
+
+    def contains(self, name: str, wanted: re.Pattern[bytes]) -> bool:
+        """Return True if an entry contains this, or cannot be read. Searches up to a limit."""
+        end = b""
+        try:
+            with self.archive.open(self.entries[name]) as file:
+                while self.left > 0 and (piece := file.read(PIECE)):
+                    self.left -= len(piece)
+                    if wanted.search(end + piece):
+                        return True
+                    end = piece[-OVERLAP:]
+        except UNREADABLE:
+            # The import names the entry.
+            return True
+        return False
 
 
 def list_folders_with(mark: str, listed: Collection[str]) -> list[str]:

@@ -118,8 +118,45 @@ def test_two_archives_in_one_are_refused(of_alice: Program, herons: Chat) -> Non
 
 def test_a_foreign_account_list_is_refused_and_not_imported_in_part(of_alice: Program) -> None:
     said = b'{"id":"a","role":"user","parts":[{"type":"text","text":"x"}]}'
-    code, _ = refused(of_alice, zip_entries(x__account_dot_json=b"{}", x__c_dot_jsonl=said))
+    data = zip_entries(x__account_dot_json=b"{}", x__chats__c_dot_jsonl=said)
+    code, _ = refused(of_alice, data)
     assert code == "import_malformed"
+
+
+CHATGPT = build_pictured_chat("sediment://file_1a")
+UNRELATED: dict[str, dict[str, bytes]] = {
+    "an account": {"user-files/account.json": b"{}"},
+    "an account with a list of chats": {"user-files/account.json": b'{"chats": []}'},
+    "two accounts": {"a/account.json": b'{"chats": []}', "b/account.json": b'{"chats":[]}'},
+    "a history": {"f/history.jsonl": b"{}", "f/meta.json": b"{}"},
+    "a history of a bundle": {"f/history.jsonl": b"{}", "f/meta.json": b'{"version":1}'},
+}
+
+
+@pytest.mark.parametrize("folder", ["", "export/"])
+@pytest.mark.parametrize("added", UNRELATED.values(), ids=UNRELATED)
+def test_the_chats_of_another_product_are_imported_beside_an_unrelated_file(
+    of_alice: Program, added: dict[str, bytes], folder: str
+) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, content in {"conversations.json": CHATGPT, **added}.items():
+            archive.writestr(folder + name, content)
+    found = bring(of_alice, held.getvalue())
+    assert (found.row["form"], len(found.chats), found.not_taken) == ("chatgpt", 1, [])
+
+
+def test_an_account_list_beside_the_chats_of_another_product_is_not_used(
+    of_alice: Program,
+) -> None:
+    data = zip_entries(x__account_dot_json=b'{"uuid": "1"}', x__conversations_dot_json=CHATGPT)
+    assert len(bring(of_alice, data).chats) == 1
+
+
+def test_the_history_of_another_product_is_no_bundle(of_alice: Program) -> None:
+    line = b'{"role":"user","content":"x"}'
+    found = bring(of_alice, zip_entries(x__history_dot_jsonl=line))
+    assert len(found.chats) == 1
 
 
 def test_pictures_in_an_archive_with_backslashes_are_imported(of_alice: Program) -> None:
