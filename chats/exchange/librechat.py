@@ -103,4 +103,4 @@ def read_tool_call(call: Mapping[str, Any], reply: ReplyParts) -> None:
     arguments = encode_as_json(about.get("args") or about.get("arguments") or {})
     own_id = reply.add_call(call.get("id"), about.get("name"), arguments)
     if output := about.get("output"):
-        reply.add_result(own_id, extract_result_text(output))
+        reply.add_own_result(own_id, extract_result_text(output))

@@ -8,8 +8,8 @@ The format is public (github.com/open-webui/open-webui, `src/lib/utils` and
 import html
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext_noop
 
@@ -31,8 +31,11 @@ from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart
 
 Found = ChatDraft | Unreadable
 # A block with a call, with reasoning or with code, and its attributes, which contain escaped text.
-_BLOCK = re.compile(
-    r'<details((?:\s+[\w-]+="[^"]*+")++)\s*+>\s*+(?:<summary>[^<]*+</summary>)?+', re.ASCII
+_BEGIN = r'<details((?:\s+[\w-]+="[^"]*+")++)\s*+>\s*+(?:<summary>[^<]*+</summary>)?+'
+_BLOCK = re.compile(_BEGIN, re.ASCII)
+# At the start of a line: a block, or a fence of code.
+_NEXT = re.compile(
+    rf"^(?:{_BEGIN}|[ ]{{0,3}}(`{{3,}}(?=[^`\n]*$)|~{{3,}}))", re.ASCII | re.MULTILINE
 )
 _ATTRIBUTE = re.compile(r'\s([\w-]+)="([^"]*+)"', re.ASCII)
 _END = "</details>"
@@ -113,11 +116,13 @@ def parse_openwebui_content(own: str, node: Mapping[str, Any], builder: Builder)
     reply = ReplyParts(own, builder)
     for item in get_list_items(node.get("output")):
         read_output_item(item, reply)
-    if reply.parts:
-        return reply.finish()
-    if not isinstance(content, str) or len(content) > SEARCHED_TEXT:
-        return builder.blocks(content)
-    read_reply_text(content, reply)
+    is_read = bool(reply.parts)
+    if not is_read or not any(isinstance(part, TextPart) for part in reply.parts):
+        if not isinstance(content, str) or len(content) > SEARCHED_TEXT:
+            reply.parts += builder.blocks(content)
+        else:
+            # The output may have the calls and the reasoning, but not the answer.
+            read_reply_text(content, reply, is_text_only=is_read)
     return reply.finish()
 
 
@@ -153,20 +158,61 @@ def parse_result_files(listed: object, builder: Builder) -> list[FilePart]:
     return [part for part in found if isinstance(part, FilePart)]
 
 
-def read_reply_text(text: str, reply: ReplyParts) -> None:
-    """Add a reply's text and the blocks in it. Incomplete blocks stay in the text."""
-    start = at = blocks = 0
-    while blocks < MOST_BLOCKS and (found := _BLOCK.search(text, at)) is not None:
+class Block(NamedTuple):
+    """A block in a text: where it starts and ends, its attributes, and the text in it."""
+
+    start: int
+    end: int
+    given: Mapping[str, str]
+    body: str
+
+
+def read_reply_text(text: str, reply: ReplyParts, *, is_text_only: bool = False) -> None:
+    """Add a reply's text and the blocks in it. Incomplete blocks stay in the text.
+
+    `is_text_only`: the blocks are left out.
+    """
+    start = 0
+    for block in iter_blocks(text):
+        add_text(text, start, block.start, reply)
+        if not is_text_only:
+            read_block(block.given, block.body, reply)
+        start = block.end
+    add_text(text, start, len(text), reply)
+
+
+def iter_blocks(text: str) -> Iterator[Block]:
+    """Yield the complete blocks of a text, up to a limit.
+
+    A block starts a line, or follows another one. Blocks in fenced code are text.
+    """
+    at, end = 0, -1
+    for _ in range(MOST_BLOCKS):
+        found = (_BLOCK.match(text, at) if at == end else None) or find_next_block(text, at)
+        # The end is searched once, also for many blocks before it.
+        if found is not None and end < found.end() + len(_END):
+            at_end = text.find(_END, found.end())
+            end = at_end + len(_END) if at_end >= 0 else -1
+        if found is None or end < 0:
+            return
         at = found.end()
         given = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}
-        end = text.find(_END, at)
-        if end < 0 or given.get("type") not in KINDS:
-            continue
-        blocks += 1
-        add_text(text, start, found.start(), reply)
-        read_block(given, html.unescape(text[at:end]), reply)
-        start = at = end + len(_END)
-    add_text(text, start, len(text), reply)
+        if given.get("type") in KINDS:
+            yield Block(found.start(), end, given, html.unescape(text[at : end - len(_END)]))
+            at = end
+
+
+def find_next_block(text: str, at: int) -> re.Match[str] | None:
+    """Return the next start of a block at the start of a line, outside of fenced code."""
+    while (found := _NEXT.search(text, at)) is not None and found[2]:
+        # Code without a closing fence ends with the text.
+        mark = re.escape(found[2][0])
+        closing = re.compile(rf"^ {{0,3}}{mark}{{{len(found[2])},}}[ \t\r]*$", re.MULTILINE)
+        closed = closing.search(text, found.end())
+        if closed is None:
+            return None
+        at = closed.end()
+    return found
 
 
 def add_text(text: str, start: int, end: int, reply: ReplyParts) -> None:
@@ -193,7 +239,7 @@ def read_block(given: Mapping[str, str], body: str, reply: ReplyParts) -> None:
         files = parse_result_files(decode_json_value(given.get("files", "")), reply.builder)
         result = decode_json_text(given.get("result") or body.strip())
         if result or files or given.get("done") == "true":
-            reply.add_result(own_id, result, files)
+            reply.add_own_result(own_id, result, files)
 
 
 def decode_json_value(text: str) -> object:

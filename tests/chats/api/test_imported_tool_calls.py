@@ -2,13 +2,17 @@
 
 import html
 import json
+import time
 from typing import Any
 
 import pytest
 
+from chats.exchange.draft_builder import Builder
+from chats.exchange.openwebui import iter_blocks
+from chats.exchange.response_items import ReplyParts
 from chats.models import Message, MessageImage
 from chats.record.images import format_data_url
-from contextpolicy.engine.messages.messages import find_result_images, parse_parts
+from contextpolicy.engine.messages.messages import ToolCallPart, find_result_images, parse_parts
 from tests.chats.api.bringing import brought
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import PNG
@@ -143,6 +147,82 @@ def test_the_output_of_a_reply_is_read_in_place_of_its_text(of_alice: Program) -
     assert bytes(MessageImage.objects.get().data) == PNG
     shown = find_result_images(parse_parts(reply_of(made).parts))
     assert [offset for offset, _ in shown["c"]] == [4]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "It is grey.",
+        block("reasoning", "> hm", summary="Thought") + "\nIt is grey.",
+        block("tool_calls", id="c", name="find", arguments="{}", result='"x"') + "\nIt is grey.",
+    ],
+)
+def test_the_answer_is_kept_if_the_output_has_none(of_alice: Program, content: str) -> None:
+    output = [
+        {"type": "reasoning", "summary": [], "content": [{"type": "text", "text": "hm"}]},
+        {"type": "function_call", "call_id": "c", "name": "find", "arguments": '{"q": "heron"}'},
+        {"type": "function_call_output", "call_id": "c", "output": "grey"},
+    ]
+    made = brought(of_alice, webui(content, output=output))
+    assert list_parts(made) == [("reasoning", "hm"), *EXPECTED[1:]]
+
+
+def test_results_of_a_repeated_id_belong_to_the_call_before_them(of_alice: Program) -> None:
+    output = [
+        {"type": "function_call", "call_id": "call_0", "name": "search", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_0", "output": "r1"},
+        {"type": "function_call", "call_id": "call_0-2", "name": "open", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_0-2", "output": "r2"},
+        {"type": "function_call", "call_id": "call_0", "name": "fetch", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_0", "output": "r3"},
+    ]
+    made = brought(of_alice, webui("Done.", output=output))
+    results = [part for part in list_parts(made) if part[0] == "tool_result"]
+    assert results == [
+        ("tool_result", "search", "r1"),
+        ("tool_result", "open", "r2"),
+        ("tool_result", "fetch", "r3"),
+    ]
+
+
+def test_new_ids_of_calls_are_unique() -> None:
+    reply = ReplyParts("r", Builder())
+    for given in ("c", "c-3", "c", "c", "c-4", ""):
+        reply.add_call(given, "find", "{}")
+    ids = [part.call_id for part in reply.parts if isinstance(part, ToolCallPart)]
+    assert len(set(ids)) == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```html\n{}\n```\nThat was an example.",
+        "~~~~\n~~~\n{}\n~~~~~\nThat was an example.",
+        "```\n{}",
+        "In a line: {}",
+    ],
+)
+def test_a_block_in_code_or_in_a_line_is_text(text: str, of_alice: Program) -> None:
+    text = text.replace("{}", block("reasoning", "> Mine", summary="Thought"))
+    made = brought(of_alice, webui(text))
+    assert list_parts(made) == [("text", text)]
+
+
+def test_a_block_after_code_and_a_block_after_a_block_are_read(of_alice: Program) -> None:
+    thought = block("reasoning", "> Then", summary="Thought")
+    made = brought(of_alice, webui(f"```\n{thought}\n```\n{thought}{thought}End"))
+    kinds = [part[0] for part in list_parts(made)]
+    assert kinds == ["text", "reasoning", "reasoning", "text"]
+
+
+@pytest.mark.parametrize("end", ["", "</details>"])
+@pytest.mark.parametrize("kind", ["reasoning", "mine"])
+def test_many_unclosed_blocks_are_read_in_linear_time(kind: str, end: str) -> None:
+    text = f'<details type="{kind}">\n' * 80_000 + end
+    begin = time.process_time()
+    blocks = list(iter_blocks(text))
+    assert time.process_time() - begin < 2
+    assert len(blocks) == (1 if end and kind == "reasoning" else 0)
 
 
 def test_files_in_a_block_belong_to_the_result(of_alice: Program) -> None:
