@@ -74,6 +74,8 @@ class Builder:
     # The number of losses when the last entry was complete.
     reported: int = 0
     calls: int = 0
+    # The next number of a new id, by the known id.
+    numbers: dict[str, int] = field(default_factory=dict)
     # Whether an entry without a known parent follows the previous entry of the file.
     is_chain: bool = False
     # Holds the content of all but the first entries on disk.
@@ -117,9 +119,10 @@ class Builder:
 
     def find_free_id(self, own_id: str) -> str:
         """Return an id that no entry has yet, for another entry with a known id."""
-        number = len(self.entries)
+        number = max(self.numbers.get(own_id, 0), len(self.entries))
         while (free := f"{own_id}~{number}") in self.entries:
             number += 1
+        self.numbers[own_id] = number + 1
         return free
 
     def shelved(self, parts: Sequence[Part]) -> Sequence[Part]:

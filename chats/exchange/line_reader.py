@@ -43,6 +43,8 @@ class LineReader:
         self.messages: list[UIMessage] = []
         self.losses: list[str] = []
         self.ids: set[str] = set()
+        # The next number of a new id, by what precedes it.
+        self.numbers: dict[str, int] = {}
         # Whether a message was written here.
         self.is_marked = False
         self.images = InlineImages(tick=tick)
@@ -91,9 +93,13 @@ class LineReader:
 
     def find_free_id(self, own_id: str) -> str:
         """Return an id that no message has yet: the given one, or one with a number."""
-        free, number = own_id, len(self.messages)
-        while free in self.ids:
-            free, number = f"{shorten_id(own_id[:100])}~{number}", number + 1
+        if own_id not in self.ids:
+            return own_id
+        base = shorten_id(own_id[:100])
+        number = max(self.numbers.get(base, 0), len(self.messages))
+        while (free := f"{base}~{number}") in self.ids:
+            number += 1
+        self.numbers[base] = number + 1
         return free
 
     def add(self, value: object, *, place: Promise) -> None:

@@ -1,10 +1,14 @@
 """Chats without an id in imports: each stays a separate chat, and is recognised again."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
+from chats.exchange.draft_builder import Builder
+from chats.exchange.entry_values import SourceEntry
+from chats.exchange.line_reader import LineReader
 from chats.models import Chat, Message
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
@@ -136,3 +140,20 @@ def test_a_renamed_chat_without_an_id_is_not_imported_again(make: Any, of_alice:
     for made in (make(*FIRST), renamed, renamed):
         bring(of_alice, json.dumps([made]).encode())
     assert list_texts() == [list(FIRST)]
+
+
+def test_new_ids_for_repeated_ones_are_found_in_linear_time() -> None:
+    taken = [f"a~{number}" for number in range(20_000)]
+    reader = LineReader(tick=lambda: None, is_foreign=True)
+    reader.ids.update(["a", *taken])
+    builder = Builder()
+    builder.entries.update((own_id, SourceEntry(own_id, None)) for own_id in ["b", *taken])
+    builder.entries.update((f"b~{n}", SourceEntry("", None)) for n in range(20_000, 80_000))
+    begin = time.process_time()
+    for _ in range(5_000):
+        reader.ids.add(reader.find_free_id("a"))
+        free = builder.find_free_id("b")
+        builder.entries[free] = SourceEntry(free, None)
+    # Each search began at the first number before.
+    assert time.process_time() - begin < 2
+    assert len(reader.ids) == 25_001
