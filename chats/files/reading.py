@@ -30,6 +30,7 @@ from chats.files.guarded_storage import FileStorageUnavailable
 from chats.files.scanning import scan_file
 from chats.files.storage import (
     compute_file_hash,
+    get_file_storage,
     iter_file_bytes,
     keep_file_bytes,
     save_file_bytes,
@@ -62,6 +63,12 @@ ONE_AT_A_TIME = OneAtATime()
 # The maximum number of files that one run enqueues.
 ENQUEUED_AT_ONCE = 300
 CHUNKS_AT_ONCE = 200
+# The time before the second attempt at a file that the storage refused. It grows fourfold with each
+# attempt, up to this many times.
+RETRY_AFTER = timedelta(minutes=5)
+MOST_GROWTHS = 4
+# If no other file shows whether the storage answers, the storage may be unavailable for this time.
+OUTAGE_TIME = timedelta(days=1)
 # Seconds between a request's checks whether a worker has read a file.
 LOOK_SECONDS = 0.1
 # A request waits at most this time for the text of its files.
@@ -71,7 +78,8 @@ WAIT_SECONDS = 45.0
 def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
     """Read a file, unless it was already read or another worker is reading it.
 
-    If the storage is unavailable, the file stays unread, and a due job enqueues it again.
+    If the storage is unavailable, the file stays unread, and a due job enqueues it again. If the
+    storage refuses only this file several times, the file has failed.
     """
     with ONE_AT_A_TIME:
         row = claim_file(file_id)
@@ -82,13 +90,49 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
             with renewed_by_thread(READINGS.get_lease(row), seconds=LONGEST_READING):
                 values, chunks = read_content(row, counter=counter)
         except FileStorageUnavailable:
-            # An outage does not count as an attempt. A due job enqueues the file again.
-            READINGS.get_lease(row).release(tries=F("tries") - 1)
+            release_unavailable_file(row)
             return
         try:
             store_content(row, values=values, chunks=chunks)
         except LeaseLost:
             logger.info("file %s was deleted or read by another worker", file_id)
+
+
+def release_unavailable_file(row: StoredFile) -> None:
+    """Release a file that the storage refused; a due job enqueues it again.
+
+    An outage of the storage is no attempt. Otherwise the next attempt is later each time, and after
+    `MAX_ATTEMPTS` attempts the file has failed.
+    """
+    lease = READINGS.get_lease(row)
+    if is_storage_failing(row):
+        lease.release(tries=F("tries") - 1)
+    elif row.tries >= settings.MAX_ATTEMPTS:
+        lease.release(state=State.FAILED, code=FileStorageUnavailable.code)
+    else:
+        # No worker can claim the file before this time, so it delays no other file.
+        pause = RETRY_AFTER * 4 ** min(row.tries - 1, MOST_GROWTHS)
+        lease.select_row().update(
+            **{**READINGS.get_no_lease(), "lease_until": timezone.now() + pause}
+        )
+
+
+def is_storage_failing(row: StoredFile) -> bool:
+    """Return True if the storage refuses another file too.
+
+    If there is no other file, True while the file is new.
+    """
+    others = StoredFile.objects.filter(state=State.READY).exclude(pk=row.pk)
+    path = others.order_by("-created_at").values_list("path", flat=True).first()
+    if path is None:
+        return timezone.now() - row.created_at < OUTAGE_TIME
+    try:
+        get_file_storage().open(path).close()
+    except FileStorageUnavailable:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def claim_file(file_id: uuid.UUID) -> StoredFile | None:

@@ -43,6 +43,10 @@ READING_FAILURES = {
         "This instance’s virus scanner does not answer, so the file was not read. Attach it "
         "again later."
     ),
+    "file_storage_unavailable": gettext_noop(
+        "The server could not get the file from its file storage several times. Attach it again; "
+        "if that fails, tell an operator."
+    ),
     "worker_lost": gettext_noop(
         "The server stopped several times while it read the file. Attach it again; if that "
         "fails, tell an operator."

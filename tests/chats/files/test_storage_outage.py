@@ -110,6 +110,61 @@ def test_a_worker_reads_the_file_after_the_outage(
     assert of_alice.get(f"files/{own}").json()["state"] == "ready"
 
 
+def refuse_file(own: str, patch: pytest.MonkeyPatch) -> None:
+    """Let the storage refuse a file, and no other."""
+    refused, original = StoredFile.objects.get(pk=own).path, FileSystemStorage._open
+
+    def open_others(self: FileSystemStorage, name: str, mode: str = "rb") -> Any:
+        return fail() if name == refused else original(self, name, mode)
+
+    patch.setattr(FileSystemStorage, "_open", open_others)
+
+
+def test_a_file_that_the_storage_always_refuses_fails_after_some_attempts(
+    of_alice: Program, read: Read, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(b"other words", "b.txt")
+    own = upload(b"words").json()["id"]
+    refuse_file(own, monkeypatch)
+    rows = StoredFile.objects.filter(pk=own)
+    for tries in (1, 2):
+        read_like_a_worker(own)
+        row = rows.get()
+        assert (row.state, row.tries) == ("pending", tries)
+        # Before the next attempt, no worker gets it.
+        assert not reading.READINGS.select_free_rows().filter(pk=own).exists()
+        read_like_a_worker(own)
+        assert rows.get().tries == tries
+        rows.update(lease_until=None)
+    read_like_a_worker(own)
+    told = of_alice.get(f"files/{own}").json()
+    assert (told["state"], told["code"]) == ("failed", CODE)
+
+
+def test_a_file_without_others_fails_after_a_day(
+    of_alice: Program, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = upload(b"words").json()["id"]
+    refuse_file(own, monkeypatch)
+    rows = StoredFile.objects.filter(pk=own)
+    rows.update(created_at=timezone.now() - reading.OUTAGE_TIME)
+    for _ in range(3):
+        read_like_a_worker(own)
+        rows.update(lease_until=None)
+    assert (rows.get().state, rows.get().code) == ("failed", CODE)
+
+
+def test_an_outage_of_the_whole_storage_is_no_attempt(
+    read: Read, upload: Upload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(b"other words", "b.txt")
+    own = upload(b"words").json()["id"]
+    monkeypatch.setattr(FileSystemStorage, "_open", fail)
+    read_like_a_worker(own)
+    row = StoredFile.objects.get(pk=own)
+    assert (row.tries, row.lease_until) == (0, None)
+
+
 def test_an_import_names_the_outage_and_takes_the_chat_later(
     of_alice: Program,
     of_charlie: Program,
