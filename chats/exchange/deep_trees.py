@@ -5,6 +5,7 @@ more levels than a JSON value may have here. Before such a chat is parsed, its t
 a list, without recursion.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,8 +48,9 @@ def has_deep_tree(data: bytes | bytearray) -> bool:
 def flatten_tree(data: bytes | bytearray, *, place: str | Promise) -> bytes | bytearray:
     """Return the JSON of a chat with a list of its messages, parents first, in place of the tree.
 
-    The messages keep their other values; their `children` are empty. Returns the data unchanged if
-    it is not a complete object. Raises `ImportRefused` for too many messages.
+    The messages keep their other values; their `children` are empty. A message without
+    `parentMessageId` gets that of the message that contained it. Returns the data unchanged if it
+    is not a complete object. Raises `ImportRefused` for too many messages.
     """
     flattener = _Flattener(data, place)
     return flattener.join() if flattener.scan() else data
@@ -59,13 +61,17 @@ class _Flattener:
     """Splits a chat into the texts of its messages, in one pass.
 
     `texts`: the pieces of the chat, then those of each message. `trees`: the numbers of the
-    messages in each list of the chat. `start`: where the text begins that belongs to no piece yet.
+    messages in each list of the chat. `parents`: the number of the text that contains each text.
+    `start`: where the text begins that belongs to no piece yet.
     """
 
     data: bytes | bytearray
     place: str | Promise
     texts: list[list[bytes | bytearray]] = field(default_factory=lambda: [[]])
     trees: list[list[int]] = field(default_factory=list)
+    parents: list[int] = field(default_factory=lambda: [0])
+    # The ids of the messages, by number.
+    ids: dict[int, str] = field(default_factory=dict)
     kinds: list[int] = field(default_factory=list)
     # The texts that are not complete, by number.
     owners: list[int] = field(default_factory=lambda: [0])
@@ -127,6 +133,7 @@ class _Flattener:
         if len(self.texts) > bounds.LINES:
             raise jsonstream.build_json_entries_error(self.place)
         self.texts.append(pieces)
+        self.parents.append(self.owners[-1])
         self.trees[-1].append(len(self.texts) - 1)
         return len(self.texts) - 1
 
@@ -137,8 +144,37 @@ class _Flattener:
         for tree, piece in zip(self.trees, rest, strict=True):
             for place, number in enumerate(tree):
                 found += b"," if place else b""
-                for text in self.texts[number]:
-                    found += text
+                found += self.join_message(number)
                 self.texts[number] = []
             found += piece
         return found
+
+    def join_message(self, number: int) -> bytes:
+        """Return a message with its id and its parent. One that cannot be parsed is unchanged."""
+        data = b"".join(self.texts[number])
+        message = parse_message(data)
+        if not isinstance(message, dict):
+            return data
+        added: dict[str, str] = {}
+        own_id = self.ids[number] = str(message.get("messageId") or f"message-{number - 1}")
+        if not message.get("messageId"):
+            added["messageId"] = own_id
+            if "messageId" in message:
+                del message["messageId"]
+                data = json.dumps(message).encode()
+        if "parentMessageId" not in message and self.parents[number] in self.ids:
+            added["parentMessageId"] = self.ids[self.parents[number]]
+        if not added:
+            return data
+        comma = b"," if message else b""
+        return json.dumps(added).encode()[:-1] + comma + data.removeprefix(b"{")
+
+
+def parse_message(data: bytes) -> Any:
+    """Return the value of a message; None if it is not JSON or has too many levels."""
+    if bounds.measure_json_depth(data) > bounds.DEPTH:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None

@@ -95,6 +95,26 @@ def test_a_long_tree_is_imported_with_all_messages(turns: int, of_alice: Program
     assert path == [str(turn) for turn in range(1, turns + 1)]
 
 
+@pytest.mark.parametrize("own_id", ["kept", "absent", "empty"])
+def test_a_long_tree_without_parents_keeps_its_branches(own_id: str, of_alice: Program) -> None:
+    chat = nested("long", 60)
+    message = chat["messagesTree"][0]
+    message["children"].append(said("a61"))
+    waiting = [message]
+    while waiting:
+        message = waiting.pop()
+        waiting += message["children"]
+        del message["parentMessageId"]
+        if own_id == "absent":
+            del message["messageId"]
+        elif own_id == "empty":
+            message["messageId"] = ""
+    made = brought(of_alice, json.dumps(chat).encode())
+    assert Branch.objects.filter(chat=made["chat"]).count() == 2
+    path = [text for _, text in list_path_texts(made["chat"])]
+    assert path == ["u1 speaks", "a61 speaks"]
+
+
 def test_a_long_tree_in_an_array_keeps_no_other_chat_out(of_alice: Program) -> None:
     deep: Any = []
     for _ in range(100):
