@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, urlsplit
 # Renamed settings, by new name. The old name works for one release.
 RENAMED = {"TURNS_PER_USER": "RUNS_PER_USER", "TURNS_PER_KEY": "RUNS_PER_KEY"}
 MOST_PROXIES = 20
-# The most digits of a whole number.
-MOST_DIGITS = 15
+# The largest whole number: one that a database can store.
+LARGEST = 2**63 - 1
 # A date this far from now is still a date. Longer durations overflow.
 LONGEST = timedelta(days=36_500)
 HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
@@ -82,15 +82,16 @@ def read_choice(name: str, choices: Collection[str], *, default: str) -> str:
 
 
 def read_positive_int(name: str, default: int) -> int:
-    """Read an integer above zero, of up to 15 digits; raises Misconfigured for any other value."""
+    """Read an integer above zero, up to 2**63 - 1; raises Misconfigured for any other value."""
     value = read_string(name)
     if not value:
         return default
+    digits = len(str(LARGEST))
     # Python refuses to parse thousands of digits.
-    if not value.isascii() or not value.isdigit() or len(value) > MOST_DIGITS or int(value) == 0:
+    is_short = value.isascii() and value.isdigit() and len(value) <= digits
+    if not is_short or not 0 < int(value) <= LARGEST:
         raise Misconfigured(
-            f"{name} must be a positive whole number of at most {MOST_DIGITS} digits, not"
-            f" {value[:MOST_DIGITS]!r}."
+            f"{name} must be a positive whole number of at most {LARGEST}, not {value[:digits]!r}."
         )
     return int(value)
 

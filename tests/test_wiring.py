@@ -61,6 +61,15 @@ def test_every_duration_setting_has_an_upper_limit() -> None:
     assert set(readers.values()) == {"days", "hours", "seconds"}
 
 
+def test_the_largest_number_of_a_database_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMPORT_UNPACKED_BYTES", "9223372036854775807")
+    assert env.read_positive_int("IMPORT_UNPACKED_BYTES", 1) == 2**63 - 1
+    for value in ("9223372036854775808", "9" * 5000):
+        monkeypatch.setenv("IMPORT_UNPACKED_BYTES", value)
+        with pytest.raises(env.Misconfigured, match="at most 9223372036854775807"):
+            env.read_positive_int("IMPORT_UNPACKED_BYTES", 1)
+
+
 @pytest.mark.requirement("S0.4")
 def test_the_older_name_of_the_window_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TG_HISTORY_WINDOW", "7")
