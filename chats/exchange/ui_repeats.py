@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from chats.exchange.foreign_metadata import restore_client_metadata
 from chats.exchange.ui_lookup import load_branch, parse_own_id, resolve_turn, select_path
 from chats.models import Chat, Message, Turn
 from chats.models.turns import UNFINISHED
@@ -11,7 +12,17 @@ from chats.models.turns import UNFINISHED
 def matches_sent_message(stored: Message, *, text: str, source: Mapping[str, Any]) -> bool:
     """Return True if a stored user message has this text, and this id and data from its client."""
     is_own = stored.role == Message.Role.USER and stored.erased_at is None
-    return is_own and stored.text == text and stored.metadata.get("source") == source
+    known = stored.metadata.get("source")
+    if not is_own or stored.text != text or not isinstance(known, Mapping):
+        return False
+    given = restore_source(source)
+    # A message that an older version stored has the metadata as the client gave it.
+    return given in (restore_source(known), dict(known))
+
+
+def restore_source(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the id and data of a message with the metadata as the client gave it."""
+    return {**source, "metadata": restore_client_metadata(source.get("metadata") or {})}
 
 
 def find_current_turn(chat: Chat, message: Message) -> Turn | None:

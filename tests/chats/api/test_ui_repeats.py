@@ -210,6 +210,27 @@ def test_a_repeated_edit_is_stored_once(
     assert texts(listed(of_alice)) == ["other", "Two."]
 
 
+@pytest.mark.parametrize("metadata", [{"pinned": True}, {"foreignMetadata": {"a": 1}}])
+def test_a_repeated_edit_of_a_message_of_an_older_version_is_stored_once(
+    send: Callable[..., Any],
+    edit: Callable[..., Any],
+    reply: Answer,
+    metadata: dict[str, Any],
+) -> None:
+    message = build_user_message("one", metadata=metadata)
+    send(message)
+    reply()
+    row = Message.objects.get(role="user")
+    # Older versions stored the metadata as the client gave it.
+    row.metadata["source"]["metadata"] = metadata
+    row.save(update_fields=["metadata"])
+    assert edit(messages=[message]).status_code == 200
+    assert (Branch.objects.count(), Turn.objects.count()) == (1, 1)
+    other = build_user_message("one", metadata={"pinned": False})
+    assert edit(messages=[other]).status_code == 200
+    assert Turn.objects.count() == 2
+
+
 def test_another_edit_of_the_same_message_is_carried_out(
     send: Callable[..., Any], edit: Callable[..., Any], reply: Answer, of_alice: Program
 ) -> None:
