@@ -19,6 +19,7 @@ from chats.exchange.repacked_archives import (
     SeveralAccounts,
     give_allowed_names,
     ignore_repacking,
+    is_added,
     shorten_entry_name,
 )
 from chats.ground.sentences import Sentence
@@ -332,8 +333,13 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
 
 
 def check_entry_path(entry: zipfile.ZipInfo) -> None:
-    """Raise `ImportRefused` for a path that leads outside the archive."""
+    """Raise `ImportRefused` for a path that leads outside the archive.
+
+    Entries that are ignored are never opened, so their paths do not matter.
+    """
     name = entry.filename
+    if is_added(name):
+        return
     # A colon elsewhere is harmless: names of exported files can contain a time.
     is_absolute = name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name)
     if is_absolute or ".." in re.split(r"[/\\]", name):

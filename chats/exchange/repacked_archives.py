@@ -55,11 +55,11 @@ def ignore_repacking(archive: zipfile.ZipFile) -> None:
 
     If a folder contains an archive of this product, and no chats of another product are outside
     it, only its entries remain. The entries of the open archive get other names. Its file does not
-    change. The paths must be safe. Raises `SeveralAccounts`.
+    change. The paths of the entries that remain must be safe. Raises `SeveralAccounts`.
     """
     for entry in archive.filelist:
         entry.filename = entry.filename.replace("\\", "/")
-    entries = [entry for entry in archive.filelist if not is_added(entry)]
+    entries = [entry for entry in archive.filelist if not is_added(entry.filename)]
     root = RootFinder(archive, entries).find_root()
     entries = [entry for entry in entries if entry.filename.startswith(root)]
     for entry in entries:
@@ -168,8 +168,8 @@ def list_folders_with(mark: str, listed: Collection[str]) -> list[str]:
     return [name.removesuffix(mark) for name in listed if f"/{name}".endswith(f"/{mark}")]
 
 
-def is_added(entry: zipfile.ZipInfo) -> bool:
+def is_added(path: str) -> bool:
     """Return True for a folder, and for a file that macOS or Windows adds."""
-    folder, _, name = entry.filename.rpartition("/")
+    folder, _, name = path.replace("\\", "/").rpartition("/")
     is_of_macos = "__MACOSX" in folder.split("/") or name.startswith("._")
     return not name or is_of_macos or name in OF_SYSTEMS

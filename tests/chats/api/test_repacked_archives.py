@@ -167,3 +167,25 @@ def test_pictures_in_an_archive_with_backslashes_are_imported(of_alice: Program)
     found = bring(of_alice, held.getvalue())
     assert found.chats[0]["losses"] == []
     assert bytes(MessageImage.objects.get().data) == PNG
+
+
+IGNORED = ("__MACOSX/../._x", "__MACOSX\\..\\._x", "../.DS_Store", "C:\\Thumbs.db", "../")
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_the_path_of_an_ignored_entry_does_not_matter(of_alice: Program, name: str) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("conversations.json", CHATGPT)
+        archive.writestr(name, b"x")
+    assert len(bring(of_alice, held.getvalue()).chats) == 1
+
+
+@pytest.mark.parametrize("name", ["../x.json", "..\\x.json", "/x.json"])
+def test_a_path_that_leads_outside_is_refused(of_alice: Program, name: str) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("conversations.json", CHATGPT)
+        archive.writestr(name, b"x")
+    code, reason = refused(of_alice, held.getvalue())
+    assert (code, "outside" in reason) == ("import_bad_archive", True)
