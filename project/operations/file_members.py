@@ -6,7 +6,7 @@ bytes, so encrypted files stay encrypted.
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,11 +169,11 @@ def restore_folder(reader: ArchiveReader, *, fresh: Path) -> None:
         reader.extract_member(name, path)
 
 
-def restore_objects(reader: ArchiveReader) -> int:
+def restore_objects(reader: ArchiveReader, *, count: Callable[[], None] = lambda: None) -> int:
     """Write the stored files of a backup to the storage, and verify each copy. Return the count.
 
-    Objects that have the same bytes already are kept. No other object changes. Raises
-    OperationRefused if the storage fails.
+    Objects that have the same bytes already are kept. No other object changes. `count` is called
+    for each written object. Raises OperationRefused if the storage fails.
     """
     storage, written = get_configured_storage(), 0
     with catch_storage_errors("The database was not changed."):
@@ -189,6 +189,7 @@ def restore_objects(reader: ArchiveReader) -> int:
                     storage.delete(saved)
                     raise OSError(f"the copy of {path} differs from the backup")
             written += 1
+            count()
     return written
 
 

@@ -83,6 +83,17 @@ class Replacement:
         delete_path(self.fresh)
 
 
+@dataclass(slots=True)
+class WrittenObjects:
+    """The number of objects that were written to a bucket, which stay there."""
+
+    count: int = 0
+
+    def add(self) -> None:
+        """Count one more object."""
+        self.count += 1
+
+
 def prepare_replacement(path: Path, *, endings: Sequence[str] = ()) -> Replacement:
     """Return the replacement of a file or folder, which may be absent.
 
@@ -118,21 +129,25 @@ def is_mount_point(path: Path) -> bool:
 
 
 @contextmanager
-def put_back_on_error(replacements: list[Replacement]) -> Iterator[None]:
+def put_back_on_error(replacements: list[Replacement]) -> Iterator[WrittenObjects]:
     """Undo the replacements if the block fails, and delete the prepared content.
 
-    An OSError becomes OperationRefused, which names the replaced data.
+    Yields the count of the objects that the block writes. An OSError becomes OperationRefused,
+    which names the replaced data; after written objects, any other error too.
     """
+    objects = WrittenObjects()
     try:
-        yield
+        yield objects
     except BaseException as error:
         left = [each for each in reversed(replacements) if not undo_replacement(each)]
         for each in replacements:
             each.discard()
-        if not left and not isinstance(error, OSError):
+        is_told = isinstance(error, OSError) or (objects.count and isinstance(error, Exception))
+        if not left and not is_told:
             raise
+        code = error.code if isinstance(error, OperationRefused) and not left else "restore_failed"
         raise OperationRefused(
-            "restore_failed", f"{describe_error(error)}. {describe_left(left)}"
+            code, f"{describe_error(error)}. {describe_left(left, objects=objects.count)}"
         ) from error
 
 
@@ -147,19 +162,26 @@ def undo_replacement(replacement: Replacement) -> bool:
 
 def describe_error(error: BaseException) -> str:
     """Return an error with its path in a few words, without a period."""
+    if isinstance(error, OperationRefused):
+        return error.sentence.rstrip(".")
     if not isinstance(error, OSError) or not error.strerror:
         return str(error).rstrip(".") or type(error).__name__
     name = f"{error.filename}: " if error.filename else ""
     return f"{name}{error.strerror}"
 
 
-def describe_left(left: Sequence[Replacement]) -> str:
-    """Return a sentence about the replacements that could not be undone."""
+def describe_left(left: Sequence[Replacement], *, objects: int = 0) -> str:
+    """Return sentences about written objects and the replacements that could not be undone."""
+    kept = (
+        f"Objects written to the file storage, which stay there: {objects:,}. " if objects else ""
+    )
     if not left:
-        return "Nothing was replaced. Remove the cause, then repeat the restore."
+        what = "Nothing else" if objects else "Nothing"
+        return f"{kept}{what} was replaced. Remove the cause, then repeat the restore."
     moves = [f"{source} is now {target}" for each in left for source, target in each.moved]
     return (
-        f"These could not be put back: {'; '.join(moves)}. Move them back, or repeat the restore."
+        f"{kept}These could not be put back: {'; '.join(moves)}. Move them back, or repeat the"
+        " restore."
     )
 
 

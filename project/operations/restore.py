@@ -88,15 +88,15 @@ def replace_content(reader: ArchiveReader, keys: dict[str, str]) -> None:
     """Replace the database, the stored files and the keys with those of the backup.
 
     Everything is written next to its place first, and the renames follow. If one fails, all are
-    undone. Raises OperationRefused.
+    undone. Objects in a bucket stay; the error has their number. Raises OperationRefused.
     """
     replacements: list[Replacement] = []
-    with put_back_on_error(replacements):
+    with put_back_on_error(replacements) as objects:
         for prepared in iter_prepared(reader, keys):
             replacements.append(prepared)
-        # Before the database: if the storage fails, nothing is replaced.
+        # Before the database: if the storage fails, nothing else is replaced.
         if not file_members.is_on_disk():
-            file_members.restore_objects(reader)
+            file_members.restore_objects(reader, count=objects.add)
         with restored_tables(reader):
             for replacement in replacements:
                 replacement.put()

@@ -55,7 +55,7 @@ class TestAnInstalledPackage:
 
         assert "questions_only (example-strategies 1.2.0)" in page.words
         assert "Config of questions_only" in page.words
-        assert "Questions Not set: 3." in page.words
+        assert "Questions Default: 3." in page.words
         assert f'name="{COUNT}" min="1" max="50"' in html
         assert 'value="questions_only"' in html
         assert "Config of newest_pair" not in page.words

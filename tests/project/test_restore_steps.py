@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from django.db import DatabaseError
 from pytest_django import Settings
 
 from project.operations import archive, file_members, replacing, restore
@@ -165,6 +166,35 @@ def test_a_failed_preparation_changes_nothing(
     monkeypatch.setattr(restore, step, fail)
     with pytest.raises(OperationRefused, match="Nothing was replaced"):
         run_restore()
+    assert read_folder(data) == before
+
+
+@pytest.mark.parametrize("fault", ["disk", "storage", "database"])
+def test_a_failed_restore_names_the_number_of_written_objects(
+    fault: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_folder(data)
+
+    def write_two(_reader: Any, *, count: Callable[[], None]) -> int:
+        count()
+        count()
+        if fault == "storage":
+            raise OperationRefused("storage_failed", "The file storage failed.")
+        return 2
+
+    def fail(_reader: Any) -> Any:
+        raise DatabaseError("a row is locked")
+
+    monkeypatch.setattr(file_members, "is_on_disk", lambda: False)
+    monkeypatch.setattr(file_members, "restore_objects", write_two)
+    if fault == "disk":
+        monkeypatch.setattr(Path, "rename", fail_at_rename(0))
+    elif fault == "database":
+        monkeypatch.setattr(restore, "restored_tables", fail)
+    told = r"which stay there: 2\. Nothing else was replaced"
+    with pytest.raises(OperationRefused, match=told) as caught:
+        run_restore()
+    assert caught.value.code == ("storage_failed" if fault == "storage" else "restore_failed")
     assert read_folder(data) == before
 
 
