@@ -112,7 +112,8 @@ def test_a_worker_reads_the_file_after_the_outage(
 
 def refuse_file(own: str, patch: pytest.MonkeyPatch) -> None:
     """Let the storage refuse a file, and no other."""
-    refused, original = StoredFile.objects.get(pk=own).path, FileSystemStorage._open
+    refused = StoredFile.objects.get(pk=own).path
+    original: Any = vars(FileSystemStorage)["_open"]
 
     def open_others(self: FileSystemStorage, name: str, mode: str = "rb") -> Any:
         return fail() if name == refused else original(self, name, mode)
