@@ -19,14 +19,14 @@ ACCOUNT, BUNDLE, META = "account.json", "history.jsonl", "meta.json"
 CHATS = "chats/"
 # Names of the files with the chats of another product.
 CHATS_NAME = re.compile(r"(?:conversations(?:-\d{1,6})?|prod-grok-backend)\.json")
-# What is in the entries of this product, but hardly in others of the same name.
+# Content of the entries of this product that others of the same name hardly have.
 OF_ACCOUNT = re.compile(rb'"chats"\s{0,20}:\s{0,20}\[')
 OF_META = re.compile(rb'"version"\s{0,20}:\s{0,20}1[^\d.]')
 OF_HISTORY = re.compile(rb'"parts"\s{0,20}:\s{0,20}\[')
 # Maximum bytes of the entries that are searched for it, and the size of a piece.
 SEARCHED_BYTES = 64 * 1024 * 1024
 PIECE = 64 * 1024
-# Longer than what is searched for.
+# Longer than each searched pattern.
 OVERLAP = 64
 UNREADABLE = (
     EOFError,

@@ -101,7 +101,7 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 def release_unavailable_file(row: StoredFile) -> None:
     """Release a file that the storage refused; a due job enqueues it again.
 
-    An outage of the storage is no attempt. Otherwise the next attempt is later each time, and after
+    An outage of the storage does not count. Otherwise the next attempt is later each time, and after
     `MAX_ATTEMPTS` attempts the file has failed.
     """
     lease = READINGS.get_lease(row)
