@@ -158,7 +158,7 @@ def parse_result_files(listed: object, builder: Builder) -> list[FilePart]:
     return [part for part in found if isinstance(part, FilePart)]
 
 
-class Block(NamedTuple):
+class DetailsBlock(NamedTuple):
     """A block in a text: where it starts and ends, its attributes, and the text in it."""
 
     start: int
@@ -173,7 +173,7 @@ def read_reply_text(text: str, reply: ReplyParts, *, is_text_only: bool = False)
     `is_text_only`: the blocks are left out.
     """
     start = 0
-    for block in iter_blocks(text):
+    for block in iter_details_blocks(text):
         add_text(text, start, block.start, reply)
         if not is_text_only:
             read_block(block.given, block.body, reply)
@@ -181,7 +181,7 @@ def read_reply_text(text: str, reply: ReplyParts, *, is_text_only: bool = False)
     add_text(text, start, len(text), reply)
 
 
-def iter_blocks(text: str) -> Iterator[Block]:
+def iter_details_blocks(text: str) -> Iterator[DetailsBlock]:
     """Yield the complete blocks of a text, up to a limit.
 
     A block starts a line, or follows another one. Blocks in fenced code are text.
@@ -198,7 +198,7 @@ def iter_blocks(text: str) -> Iterator[Block]:
         at = found.end()
         given = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found[1])}
         if given.get("type") in KINDS:
-            yield Block(found.start(), end, given, html.unescape(text[at : end - len(_END)]))
+            yield DetailsBlock(found.start(), end, given, html.unescape(text[at : end - len(_END)]))
             at = end
 
 

@@ -101,8 +101,8 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 def release_unavailable_file(row: StoredFile) -> None:
     """Release a file that the storage refused; a due job enqueues it again.
 
-    An outage of the storage does not count. Otherwise the next attempt is later each time, and after
-    `MAX_ATTEMPTS` attempts the file has failed.
+    An outage of the storage does not count. Otherwise the next attempt is later each time, and
+    after `MAX_ATTEMPTS` attempts the file has failed.
     """
     lease = READINGS.get_lease(row)
     if is_storage_failing(row):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chats.exchange.draft_builder import Builder
-from chats.exchange.openwebui import iter_blocks
+from chats.exchange.openwebui import iter_details_blocks
 from chats.exchange.response_items import ReplyParts
 from chats.models import Message, MessageImage
 from chats.record.images import format_data_url
@@ -220,7 +220,7 @@ def test_a_block_after_code_and_a_block_after_a_block_are_read(of_alice: Program
 def test_many_unclosed_blocks_are_read_in_linear_time(kind: str, end: str) -> None:
     text = f'<details type="{kind}">\n' * 80_000 + end
     begin = time.process_time()
-    blocks = list(iter_blocks(text))
+    blocks = list(iter_details_blocks(text))
     assert time.process_time() - begin < 2
     assert len(blocks) == (1 if end and kind == "reasoning" else 0)
 

@@ -11,7 +11,7 @@ TEXTS = {
     "image on ": "![a](https://a.example/x.png)",
     "[image: a]": "[![a](https://a.example/x.png)](https://b.example)",
     "64,001 characters": "a" * (PLAIN_ABOVE + 1),
-    "nested too deeply": ">" * (MAX_NESTING + 1) + " a",
+    "nested": ">" * (MAX_NESTING + 1) + " a",
     'aria-label="Table"': "| a |\n|---|\n| b |",
     'aria-label="Formula"': "$$\nx\n$$",
     'aria-label="Code"': "```\nx\n```",

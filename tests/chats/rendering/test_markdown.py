@@ -123,7 +123,7 @@ def test_S20_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
 def test_S20_a_deeply_nested_text_loses_nothing() -> None:
     html = localise_html(render_markdown(">" * 40 + " the innermost words"))
 
-    assert "nested too deeply" in html
+    assert "nested" in html
     assert "the innermost words" in html
 
 
