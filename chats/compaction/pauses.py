@@ -11,6 +11,7 @@ from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice, prompt_facts
 from chats.record.locking import lock_chat
+from chats.record.quotas import QuotaExceeded
 from contextpolicy import ledger
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
@@ -35,8 +36,10 @@ def list_counted_attempts(branch: Branch) -> QuerySet[Compaction]:
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
-    # The worker of a handed-back attempt ended; the summariser did not fail.
-    rows = rows.exclude(status=Compaction.Status.FAILED, reason=HANDED_BACK)
+    # The summariser did not fail if its worker ended, or if a quota was used up.
+    rows = rows.exclude(
+        status=Compaction.Status.FAILED, reason__in=(HANDED_BACK, QuotaExceeded.code)
+    )
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 

@@ -348,9 +348,18 @@ class Calls:
             known=get_learned_options(self.spec),
         )
         account = model_choice.get_model_account(self.spec)
-        written = running_summaries.here.wait_for(
-            call_summariser(request, account=account), token=self.claimed.lease.token
-        )
+        try:
+            written = running_summaries.here.wait_for(
+                call_summariser(request, account=account), token=self.claimed.lease.token
+            )
+        except running_summaries.HandedBack:
+            # The provider may have written a part of the summary.
+            self.count({}, taken - most)
+            raise
+        except ProviderError as error:
+            if error.code == "provider_timeout":
+                self.count({}, taken - most)
+            raise
         self.count(written.usage, taken - most)
         self.is_unreported |= costs.parse_reported_usage(written.usage) is None
         written.is_unreported = self.is_unreported

@@ -202,6 +202,18 @@ def test_an_address_that_stands_in_no_source_is_no_fact_of_the_chat(
     assert bool(find_unknown_urls(text, sources=sources, previous=previous)) is is_unknown
 
 
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("我们的官网是www.example.com/docs，请记住。", "官网是www.example.com/docs"),
+        ("公式のサイトはwww.example.jpです", "サイトはwww.example.jp"),
+        ("查看example.com/a", "https://example.com/a"),
+    ],
+)
+def test_an_address_directly_after_other_scripts_is_known(said: str, written: str) -> None:
+    assert find_unknown_urls(written, sources=[message(1, said)], previous=None) == ()
+
+
 def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
     text = VALID_SUMMARY.replace("40 euros", URL)
     assert validate_summary(text).reasons == ("unknown_url",)

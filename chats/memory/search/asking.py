@@ -121,8 +121,11 @@ def begins_as_question(text: str) -> bool:
 def skip_leading_words(text: str) -> str:
     """Return a text without its first words that greet, thank, ask politely or connect."""
     at = _skip_separators(text, 0)
+    # Some letters are longer without case, which would move the places.
+    plain = text.casefold()
+    is_aligned = len(plain) == len(text)
     while at < len(text):
-        polite = _POLITE.match(text.casefold(), at) if len(text.casefold()) == len(text) else None
+        polite = _POLITE.match(plain, at) if is_aligned else None
         if polite:
             at = polite.end()
             continue

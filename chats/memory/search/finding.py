@@ -349,11 +349,12 @@ def is_above_floor(
     """Return True if a text shares two significant words with a question, or a rare one.
 
     `telling`: the question's significant stems. Words of texts that cite it count too. A date in
-    the question counts as one word. It is enough alone for a question without topic words.
+    the question counts as one word. It is enough alone for a question about the conversation that
+    has at most one topic word: others ask about a day to come, or about nothing in the chats.
     """
     telling = counts.select_telling(telling)
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
-    if found.is_in_days and asked.topics < FEWEST_TOPICS:
+    if found.is_in_days and asked.asks_about_talk and asked.topics < FEWEST_TOPICS:
         return True
     number = len(asked.units(shared)) + found.is_in_days
     return number > 1 or any(counts.is_rare(word) for word in shared)

@@ -106,6 +106,11 @@ def select_topic_words(found: Sequence[Word], text: str) -> list[Word]:
     ]
 
 
+def mentions_talk(text: str) -> bool:
+    """Return True if a text has a word about the conversation, such as "talk" or "said"."""
+    return _ABOUT_TALK.search(text) is not None
+
+
 def count_topics(text: str) -> int:
     """Return the number of words about a topic, apart from dates and the conversation itself.
 

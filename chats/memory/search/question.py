@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from chats.memory.search.asking import is_question_or_request
 from chats.memory.search.days import Range, parse_time_ranges
-from chats.memory.search.grammar import count_topics, select_topic_words
+from chats.memory.search.grammar import count_topics, mentions_talk, select_topic_words
 from chats.memory.search.words import Word, find_words, load_stop_words
 
 # Maximum characters and significant words of a question.
@@ -60,6 +60,8 @@ class ParsedQuestion:
     asks_about_days: bool = False
     # The number of topic words, without dates and words about the conversation.
     topics: int = 0
+    # A question about a time asks for the conversation, as in "What did we talk about yesterday?".
+    asks_about_talk: bool = False
 
     def units(self, shared: Sequence[str]) -> list[str]:
         """Return the words of the question that also occur in a text, as written in the question.
@@ -100,6 +102,7 @@ def parse_question(text: str, *, at: datetime, is_typed: bool = False) -> Parsed
         names=frozenset(strip_possessive(word, text) for word in found if word.full),
         asks_about_days=asks_about_days,
         topics=count_topics(text) if asks_about_days else 0,
+        asks_about_talk=asks_about_days and mentions_talk(text),
     )
 
 

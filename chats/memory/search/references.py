@@ -21,7 +21,7 @@ from chats.memory.search.neighbours import (
     MatchingMessage,
     order_with_neighbours,
 )
-from chats.memory.search.question import parse_question
+from chats.memory.search.question import parse_question, shorten_question
 from chats.memory.search.recall import match_texts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import MOST_CHARACTERS as MOST_INDEXED
@@ -192,7 +192,7 @@ class Choice:
             if each.near and is_reply == (each.seq < match.seq)
         ]
         rows = self.paths.load_near(message, [each.seq for each in near])
-        asks = is_question_or_request(message.text)
+        asks = is_question_or_request(shorten_question(message.text))
         for each in near:
             row = rows.get(each.seq)
             is_answer = asks and each.seq > match.seq

@@ -155,8 +155,11 @@ def find_unknown_urls(
         return ()
     told = [_everything(message) for message in sources]
     read = "\n".join([previous.text, *told] if previous else told).casefold()
+    # Chinese and Japanese text is often directly before a URL.
     return tuple(
-        url for url in found if not re.search(rf"(?<![\w.@-]){re.escape(simplify_url(url))}", read)
+        url
+        for url in found
+        if not re.search(rf"(?<![A-Za-z0-9_.@-]){re.escape(simplify_url(url))}", read)
     )
 
 

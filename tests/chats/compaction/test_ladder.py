@@ -18,7 +18,7 @@ from chats.compaction.people import controls
 from chats.compaction.report import skip_reasons
 from chats.ground.commitments import is_commitment_valid
 from chats.ground.leases import LeaseLost
-from chats.models import Chat, Compaction, Message, Turn
+from chats.models import Chat, Compaction, Message, QuotaUsage, Turn
 from chats.prompt import model_choice
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from contextpolicy.engine.messages.tokens import ApproximateCounter
@@ -358,6 +358,24 @@ def test_inv_26_a_breaker_can_be_reset(
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, 8))
     assert len(provider.requests) == tried + 1
     assert AuditEvent.objects.filter(type="compaction.breaker_reset").exists()
+
+
+def test_a_used_up_quota_calls_no_model_and_does_not_open_the_breaker(
+    by_model: Chat, writes: Writes, writer: ModelSpec, set_policy: SetPolicy, now: datetime
+) -> None:
+    limit = {"tokens_per_day": 10}
+    set_policy(summarization_model=writer.slug, **SUMMARY_IN_ONE_REQUEST, **limit)
+    QuotaUsage.objects.create(owner=by_model.owner, day=now.date(), tokens=10)
+    provider = writes()
+    for minute in range(6):
+        maintain.maintain_chat_context(
+            chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, minute)
+        )
+    assert provider.requests == []
+    assert ("model", "failed", "quota_exceeded") in attempts()
+    assert any(rung == "extractive" and status != "failed" for rung, status, _ in attempts())
+    found = skip_reasons.get_active_pauses(chat=by_model, now=add_minutes(now, 6))
+    assert not found.breaker.is_open
 
 
 def test_failures_under_another_policy_do_not_count(

@@ -1,5 +1,6 @@
 """A question about a time finds the messages of that time, without a shared word."""
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -7,6 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.memory.search import archive
+from chats.memory.search.asking import is_question_or_request
+from chats.memory.search.days import parse_time_ranges
 from chats.memory.search.excerpts import find_in_chat
 from chats.memory.search.recall import Recalled, recall_excerpts
 from chats.memory.search.recall_scope import Scope
@@ -104,3 +107,37 @@ def test_a_statement_about_a_day_brings_nothing(alice: User, told: Told, now: da
     told("We bake bread with rye flour.", days=1)
     found = recall(alice, "I met the dentist yesterday", now)
     assert not any(each.above_floor for each in found.excerpts)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["今天吃什么？", "Was kann ich heute kochen?", "What can I do this week?"],
+)
+def test_a_question_about_a_day_to_come_brings_nothing_unrelated(
+    question: str, alice: User, told: Told, now: datetime
+) -> None:
+    for days in (0, 1, 2, 3):
+        told(f"The heron number {days} stood in the reeds.", days=days)
+    assert not any(each.above_floor for each in recall(alice, question, now).excerpts)
+
+
+@pytest.mark.parametrize(
+    ("question", "has_range"),
+    [
+        ("What is a Mars rover?", False),
+        ("Upgrade to 3.5. Why?", False),
+        ("Was ist 2.10.?", False),
+        ("Was war am 3.5.?", True),
+        ("Que s'est-il passé en mars ?", True),
+    ],
+)
+def test_words_and_numbers_that_look_like_dates(
+    question: str, has_range: bool, now: datetime
+) -> None:
+    assert bool(parse_time_ranges(question, at=now)) == has_range
+
+
+def test_a_long_row_of_leading_words_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    assert not is_question_or_request("ok " * 200_000)
+    assert time.process_time() - started < 5
