@@ -127,12 +127,7 @@ def prepare_inference_call(
     if prompt is None:
         inference_queue.release_chat_reading(row, due_at=None, to=to)
         return None
-    meter = quotas.build_quota_meter(
-        owner_id=chat.owner_id,
-        values=choice.values,
-        prices=model.prices,
-        estimate=prompt.tokens,
-    )
+    meter = side_calls.build_side_meter(prompt, chat=chat, values=choice.values, model=model)
     if not quotas.is_quota_left(meter, now=now):
         inference_queue.release_chat_reading(row, due_at=compute_next_day(now))
         return None

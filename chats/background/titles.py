@@ -152,12 +152,7 @@ def prepare_title_call(
     booked = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call=Receipt.BESIDE)
     if prompt is None or booked.exists():
         return None
-    meter = quotas.build_quota_meter(
-        owner_id=branch.chat.owner_id,
-        values=choice.values,
-        prices=model.prices,
-        estimate=prompt.tokens,
-    )
+    meter = side_calls.build_side_meter(prompt, chat=branch.chat, values=choice.values, model=model)
     if not quotas.is_quota_left(meter, now=now):
         return None
     receipt = side_calls.create_side_receipt(

@@ -78,7 +78,7 @@ class Quotas:
         return cls(values.tokens_per_day, values.tokens_per_month, values.cost_per_month)
 
     def __bool__(self) -> bool:
-        return (self.tokens_per_day, self.tokens_per_month, self.cost_per_month) != (None,) * 3
+        return self != Quotas()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,8 @@ def check_usage_quota(
 ) -> None:
     """Raise `QuotaExceeded` if a quota is used up.
 
-    Concurrent checks count each other only if the caller holds the owner's lock.
-
-    `own`: the turn or summary that makes the call. Its calls in progress are not counted.
+    Concurrent checks count each other only if the caller holds the owner's lock. `own`: the turn or
+    summary that makes the call. Its calls in progress are not counted.
     """
     quotas, currency = meter.quotas, meter.prices.currency
     used = load_used_quota(meter.owner_id, now=now)
@@ -284,6 +283,7 @@ def compute_known_cost(used: costs.UsedTokens, prices: costs.Prices) -> Decimal:
     return sum((part for part in found if part is not None), NOTHING)
 
 
+@transaction.atomic(savepoint=False)
 def close_lost_receipts(rows: QuerySet[Receipt], *, now: datetime) -> int:
     """Mark the open calls of dead workers as lost, and return the count.
 
@@ -291,7 +291,8 @@ def close_lost_receipts(rows: QuerySet[Receipt], *, now: datetime) -> int:
     """
     lost = rows.filter(outcome=Receipt.Outcome.OPEN)
     related = ("effective_policy", "turn__branch__chat", "turn__model")
-    for receipt in lost.select_related(*related):
+    # Locked, so that a call that ends at this moment is counted once.
+    for receipt in lost.select_related(*related).select_for_update(of=("self",), no_key=True):
         model = receipt.turn.model
         meter = build_quota_meter(
             owner_id=receipt.turn.branch.chat.owner_id,
@@ -304,7 +305,6 @@ def close_lost_receipts(rows: QuerySet[Receipt], *, now: datetime) -> int:
     return lost.update(outcome=Receipt.Outcome.LOST, finished_at=now)
 
 
-@transaction.atomic
 def delete_old_usage(*, now: datetime) -> int:
     """Delete the rows that no quota needs any more. Return the count."""
     old = QuotaUsage.objects.filter(day__lt=now.astimezone(UTC).date() - KEPT)

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from chats.models import Branch, PromptText, Receipt, Turn
+from chats.models import Branch, Chat, PromptText, Receipt, Turn
 from chats.prompt import prompt_facts
 from chats.providers.base import ProviderRequest, StateTask
 from chats.providers.stored_options import get_learned_options
-from chats.record import receipts
+from chats.record import quotas, receipts
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
 from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
@@ -98,6 +98,15 @@ def load_side_limits(
     factor = prompt_facts.get_calibration_factor(branch, model=model)
     tokens = convert_provider_tokens(max(limit, 1), calibration=factor)
     return SideLimits(model, values.reserve_tokens, limit, factor, tokens)
+
+
+def build_side_meter(
+    prompt: SidePrompt, *, chat: Chat, values: PolicyValues, model: ModelSpec
+) -> quotas.QuotaMeter | None:
+    """Return the meter that counts a call towards its user's quotas; None without quotas."""
+    return quotas.build_quota_meter(
+        owner_id=chat.owner_id, values=values, prices=model.prices, estimate=prompt.tokens
+    )
 
 
 def create_side_receipt(

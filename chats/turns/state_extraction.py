@@ -107,11 +107,8 @@ def begin_extraction(
         base=base,
         to_seq=prompt.to_seq,
         schema=choice.values.state_schema,
-        meter=quotas.build_quota_meter(
-            owner_id=branch.chat.owner_id,
-            values=choice.values,
-            prices=model.prices,
-            estimate=prompt.tokens,
+        meter=side_calls.build_side_meter(
+            prompt, chat=branch.chat, values=choice.values, model=model
         ),
     )
 
