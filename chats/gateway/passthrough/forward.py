@@ -205,6 +205,8 @@ async def stream_passthrough_reply(
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say, splits_thoughts=False)
     collector.origin = spoken.request.origin
+    # The end of the call stores the received text, also if the client disconnects.
+    call.reply = collector
     collector.prepare_log(spoken.request)
     watch = Watch(spoken.key_id)
     try:
@@ -228,20 +230,10 @@ async def stream_passthrough_reply(
             held.headers["X-Context-Logprobs"] = "partial"
         held.headers |= build_usage_header(reply)
     except (ProviderError, Refusal) as error:
-        note_received(call, collector)
         yield voice.break_off(await call.fail(error), held)
         return
-    finally:
-        # Also if the client disconnects.
-        note_received(call, collector)
     await call.end("ok")
     yield voice.end(reply)
-
-
-def note_received(call: DirectCall, collector: ReplyCollector) -> None:
-    """Note the usage and the text that the provider sent so far."""
-    call.usage.update(collector.usage)
-    call.received = f"{collector.text}{collector.reasoning}"
 
 
 async def is_ping_due(watch: Watch) -> bool:

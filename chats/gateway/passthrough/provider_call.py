@@ -23,6 +23,7 @@ from chats.models import ApiKey, PassedOn
 from chats.prompt import model_choice
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, Timeouts
+from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue
 from chats.record import passthrough_requests, quotas
 from chats.record.passthrough_requests import Ended
@@ -44,8 +45,8 @@ class DirectCall:
     account: ProviderAccountValue
     meter: quotas.QuotaMeter | None = None
     usage: dict[str, int] = field(default_factory=dict)
-    # The text and reasoning that the provider sent.
-    received: str = ""
+    # The reply so far. None for calls that have no text.
+    reply: ReplyCollector | None = None
     is_over: bool = False
 
     async def end(self, outcome: str, *, error_code: str = "") -> None:
@@ -55,7 +56,8 @@ class DirectCall:
         """
         if not self.is_over:
             self.is_over = True
-            ended = Ended(outcome, self.usage, error_code)
+            reported = self.reply.usage if self.reply else {}
+            ended = Ended(outcome, {**self.usage, **reported}, error_code)
             try:
                 await call_database(partial(store_end, self, ended))
             except (OperationalError, InterfaceError) as error:
@@ -107,8 +109,9 @@ def build_call_meter(
 def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call. If the provider rejected the API key, pause its account."""
     now = timezone.now()
-    is_counted = call.meter and parse_reported_usage(ended.usage) is None
-    received = O200kCounter().count(call.received) if is_counted else 0
+    received = 0
+    if call.meter and call.reply and parse_reported_usage(ended.usage) is None:
+        received = O200kCounter().count(f"{call.reply.text}{call.reply.reasoning}")
     with transaction.atomic():
         passthrough_requests.finish_passthrough(
             call.row, ended, now=now, meter=call.meter, received=received

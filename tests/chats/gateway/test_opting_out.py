@@ -33,7 +33,7 @@ from tests.support.gateway_clients import (
     system,
     user,
 )
-from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel
+from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel, leave_stream
 
 pytestmark = pytest.mark.django_db
 
@@ -236,15 +236,7 @@ def test_a_program_that_leaves_ends_the_call(program: GatewayClient, model: Scri
     provider = model(TextDelta("It is "), think, Finished("stop"))
     response = program.open({"model": "demo", "messages": [user(SECRET)], "stream": True})
 
-    async def leave() -> None:
-        pieces = response.streaming_content
-        assert b"It is" in await anext(pieces)
-        reading = asyncio.create_task(anext(pieces))
-        await asyncio.sleep(0.05)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-
-    async_to_sync(leave)()
+    leave_stream(response, after=b"It is")
     assert provider.cancelled == 1
     assert PassedOn.objects.get().outcome == "stopped"
     assert AuditEvent.objects.get(type="gateway.passed_on").data["outcome"] == "stopped"

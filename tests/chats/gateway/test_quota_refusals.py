@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -14,7 +13,7 @@ from chats.providers.base import Finished, TextDelta
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 from tests.support.gateway_clients import USAGE, GatewayClient, user
-from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel
+from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel, leave_stream
 
 pytestmark = pytest.mark.django_db
 
@@ -82,25 +81,11 @@ def test_a_pass_through_reply_counts_if_its_client_leaves(
     model(TextDelta("one two three"), think, Finished("stop"))
     body = {"model": "demo", "messages": [user("Hi")], "stream": True}
     response = program.open(body, **POLICY_OFF)
-    leave_early(response)
+    leave_stream(response, after=b"one")
     row = PassedOn.objects.get()
     assert row.outcome == "stopped"
     assert row.prompt_tokens
     assert QuotaUsage.objects.get().tokens > row.prompt_tokens
-
-
-def leave_early(response: Any) -> None:
-    """Read the beginning of a stream, then close the connection."""
-
-    async def leave() -> None:
-        pieces = response.streaming_content
-        assert b"one" in await anext(pieces)
-        reading = asyncio.create_task(anext(pieces))
-        await asyncio.sleep(0.05)
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-
-    async_to_sync(leave)()
 
 
 def use_up_rest() -> None:
