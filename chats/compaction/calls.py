@@ -4,7 +4,7 @@ A request reads messages, or merges the results of earlier calls. The summary's 
 messages or results each request used, and the results themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -133,3 +133,11 @@ class SummarySources:
 def build_text_segment(text: str, *, counter: TokenCounter) -> Segment:
     """Return the segment for a previous or partial summary in a request."""
     return Segment("summary", "", 0, "user", counter.count(text), text_ref=compute_text_ref(text))
+
+
+# A function that is called before each request, with its prompt and the record of all requests so
+# far. It records the call and renews the claim, or raises `LeaseLost`.
+Renew = Callable[[str, CallRecord], None]
+# A function that is called after each request, with the reported usage and the size of the prompt
+# in local tokens. It counts the call towards the quotas of the chat's owner.
+Count = Callable[[Mapping[str, int], int], None]

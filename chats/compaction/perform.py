@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.compaction import running_summaries
-from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
+from chats.compaction.calls import CallRecord, Count, Renew, SummaryCall, SummarySources
 from chats.compaction.claims import Claimed
 from chats.ground.background_lock import alone
 from chats.prompt import model_choice
@@ -49,12 +49,6 @@ THOUGHTS = 4_000
 MOST_CHUNKS = 8
 # In characters: minimum length of a truncated message in a transcript.
 SHORTEST_CUT = 100
-# A function that is called with a prompt before it is sent, and with the record of all requests so
-# far. It records the call and renews the claim, or raises `LeaseLost`.
-Renew = Callable[[str, CallRecord], None]
-# A function that is called after each request, with the reported usage and the size of the prompt
-# in local tokens. It counts the call towards the quotas of the chat's owner.
-Count = Callable[[Mapping[str, int], int], None]
 
 
 @dataclass(slots=True)
@@ -352,12 +346,9 @@ class Calls:
             written = running_summaries.here.wait_for(
                 call_summariser(request, account=account), token=self.claimed.lease.token
             )
-        except running_summaries.HandedBack:
-            # The provider may have written a part of the summary.
-            self.count({}, taken - most)
-            raise
-        except ProviderError as error:
-            if error.code == "provider_timeout":
+        except (ProviderError, running_summaries.HandedBack) as error:
+            # After a shutdown or a timeout, the provider may have written a part of the summary.
+            if not isinstance(error, ProviderError) or error.code == "provider_timeout":
                 self.count({}, taken - most)
             raise
         self.count(written.usage, taken - most)
