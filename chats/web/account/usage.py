@@ -63,9 +63,10 @@ class UsageForm(PageForm):
 def usage_page(request: PersonRequest) -> HttpResponse:
     """Show the user's calls and tokens, and their quotas. Invalid parameters use the defaults."""
     form = UsageForm({**USUAL, **request.GET.dict()})
-    chosen = form.cleaned_data if form.is_valid() else USUAL
     if not form.is_valid():
         form = UsageForm(USUAL)
+        form.full_clean()
+    chosen = form.cleaned_data
     now = timezone.now()
     overview = load_usage_overview(
         user=request.user,
