@@ -28,6 +28,7 @@ SEARCHED_BYTES = 64 * 1024 * 1024
 PIECE = 64 * 1024
 # Longer than each searched pattern.
 OVERLAP = 64
+# The errors of `zipfile` for a damaged entry; NotImplementedError: for an unknown compression.
 UNREADABLE = (
     EOFError,
     NotImplementedError,

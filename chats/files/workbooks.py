@@ -30,8 +30,8 @@ LONGEST_CELL = 50_000
 def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
     """Return the sheets of a workbook, with the stored values or with the formulas."""
     from openpyxl.chartsheet import Chartsheet  # noqa: PLC0415  # only for this kind
-    from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
-    from openpyxl.worksheet._read_only import ReadOnlyWorksheet  # noqa: PLC0415  # as above
+    from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # only for this kind
+    from openpyxl.worksheet._read_only import ReadOnlyWorksheet  # noqa: PLC0415  # only for this kind
 
     class UnmeasuredSheet(ReadOnlyWorksheet):  # type: ignore[misc]  # untyped library
         """A sheet whose entry is not opened before its rows are read, so it may be damaged."""

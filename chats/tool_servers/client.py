@@ -230,7 +230,7 @@ async def call_session_tool(
     """
     # The package would discard a result that differs from the tool's output schema. The call was
     # made, and the model can read the result.
-    client.session.validate_tool_result = accept_result  # type: ignore[method-assign,assignment]  # its only switch
+    client.session.validate_tool_result = accept_result  # type: ignore[method-assign,assignment]  # the package has no setting for it
     try:
         result = await client.session.call_tool(name, dict(arguments), allow_input_required=True)
     except Exception as error:

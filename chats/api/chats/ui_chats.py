@@ -199,7 +199,7 @@ class UIChatViewSet(Endpoint):
 
 class UIChatStreamViewSet(Endpoint):
     # No HEAD: it would open a stream without a reader.
-    http_method_names: ClassVar = ["get", "delete"]  # type: ignore[misc]  # as in `Endpoint`
+    http_method_names: ClassVar = ["get", "delete"]  # type: ignore[misc]  # the base class declares no ClassVar
     content_negotiation_class = ResumedOrJSON
 
     @extend_schema(
